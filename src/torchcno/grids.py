@@ -1,0 +1,77 @@
+"""Where the samples of a field lie."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+Layout = Literal["periodic", "inclusive", "cell-centred"]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Equispaced samples of a box, one number of points an axis, axes in tensor order: (y, x).
+
+    On an axis [a, b] with n points the sample j = 0 … n − 1 lies at a + (b − a) ξ_j:
+
+        periodic      ξ_j = j / n            the right end is the left one
+        inclusive     ξ_j = j / (n − 1)      both ends are samples
+        cell-centred  ξ_j = (j + 1/2) / n    the middles of n cells
+    """
+
+    shape: tuple[int, ...]
+    layout: Layout
+    extent: tuple[tuple[float, float], ...] = ()  # (a, b) an axis; empty: the unit cube
+
+    def __post_init__(self) -> None:
+        if self.layout not in get_args(Layout):
+            raise ValueError(
+                f"unknown layout {self.layout!r}; choose from {', '.join(get_args(Layout))}."
+            )
+        least = 2 if self.layout == "inclusive" else 1
+        if not self.shape or min(self.shape) < least:
+            raise ValueError(f"shape {self.shape} is too small; use at least {least} points an axis.")
+        if not self.extent:
+            object.__setattr__(self, "extent", ((0.0, 1.0),) * len(self.shape))
+        if len(self.extent) != len(self.shape) or any(b <= a for a, b in self.extent):
+            raise ValueError(
+                f"extent {self.extent} does not fit shape {self.shape}; give (a, b) with a < b an axis."
+            )
+
+    @property
+    def spacing(self) -> tuple[float, ...]:
+        """The distance of neighbouring samples, an axis."""
+        gaps = [n - 1 if self.layout == "inclusive" else n for n in self.shape]
+        return tuple((b - a) / n for (a, b), n in zip(self.extent, gaps, strict=True))
+
+    @property
+    def cell_volume(self) -> float:
+        """The weight of one sample in an integral over a periodic or cell-centred grid."""
+        return math.prod(self.spacing)
+
+    def axis(self, i: int, dtype: torch.dtype = torch.float64) -> Tensor:
+        """The coordinates along axis `i`."""
+        (a, b), n = self.extent[i], self.shape[i]
+        return a + (b - a) * unit_positions(n, self.layout).to(dtype)
+
+    def mesh(self, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:
+        """The coordinates of every sample: one tensor of `shape` an axis."""
+        return torch.meshgrid(
+            *(self.axis(i, dtype) for i in range(len(self.shape))), indexing="ij"
+        )
+
+    def resized(self, *shape: int) -> "Grid":
+        """The same box and layout with another number of points."""
+        return Grid(shape, self.layout, self.extent)
+
+
+def unit_positions(n: int, layout: Layout) -> Tensor:
+    """The n sample positions ξ_j of a layout on [0, 1], in float64."""
+    j = torch.arange(n, dtype=torch.float64)
+    if layout == "periodic":
+        return j / n
+    if layout == "inclusive":
+        return j / (n - 1)
+    return (j + 0.5) / n
