@@ -24,7 +24,7 @@ lint: setup
 	PATH="$(BIN):$$PATH" $(BIN)/lint-imports
 
 test: lint
-	$(BIN)/pytest -m "not slow and not gpu"
+	$(BIN)/pytest -n 2 -m "not slow and not gpu"
 
 format: setup
 	$(BIN)/ruff format .
