@@ -32,12 +32,14 @@ class Grid:
             )
         least = 2 if self.layout == "inclusive" else 1
         if not self.shape or min(self.shape) < least:
-            raise ValueError(f"shape {self.shape} is too small; use at least {least} points an axis.")
+            raise ValueError(
+                f"shape {self.shape} is too small; use {least} or more points an axis."
+            )
         if not self.extent:
             object.__setattr__(self, "extent", ((0.0, 1.0),) * len(self.shape))
         if len(self.extent) != len(self.shape) or any(b <= a for a, b in self.extent):
             raise ValueError(
-                f"extent {self.extent} does not fit shape {self.shape}; give (a, b) with a < b an axis."
+                f"extent {self.extent} does not fit shape {self.shape}; give a < b an axis."
             )
 
     @property
@@ -58,9 +60,7 @@ class Grid:
 
     def mesh(self, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:
         """The coordinates of every sample: one tensor of `shape` an axis."""
-        return torch.meshgrid(
-            *(self.axis(i, dtype) for i in range(len(self.shape))), indexing="ij"
-        )
+        return torch.meshgrid(*(self.axis(i, dtype) for i in range(len(self.shape))), indexing="ij")
 
     def resized(self, *shape: int) -> "Grid":
         """The same box and layout with another number of points."""

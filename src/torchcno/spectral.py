@@ -1,15 +1,15 @@
 """Band-limited functions on a grid: transforms between samples and modes, and resampling.
 
-A band-limited space is spanned by the modes that a grid resolves strictly. Which modes those are depends
-on how a function goes on beyond the edge of its domain, its `extension`:
+A band-limited space is spanned by the modes that a grid resolves strictly. Which modes those are
+depends on how a function goes on beyond the edge of its domain, its `extension`:
 
     periodic     e^{2πikξ},  |k| < n/2
     even         cos(πkξ),   0 ≤ k < N       (reflected at the edges)
     odd          sin(πkξ),   0 < k < N       (reflected with a change of sign: zero on the edges)
     linear-odd   1, ξ, sin(πkξ)              (odd once the line through the end values is taken off)
 
-with N = n on a cell-centred grid and N = n − 1 on an inclusive one. The Nyquist mode of a grid is dropped:
-it is not determined by its samples, and without it a translation is exact (section 2, B_w).
+with N = n on a cell-centred grid and N = n − 1 on an inclusive one. The Nyquist mode of a grid is
+dropped: its samples do not determine it, and without it a translation is exact (section 2, B_w).
 """
 
 from functools import lru_cache
@@ -33,7 +33,7 @@ NATURAL_EXTENSION: dict[Layout, Extension] = {
 def modes(
     xi: Tensor, n: int, layout: Layout, extension: Literal["periodic", "even", "odd"]
 ) -> Tensor:
-    """The modes that n points resolve strictly, at the positions `xi`: (len(xi), number of modes)."""
+    """The modes that n points resolve strictly, a column each, at the positions `xi`."""
     if layout == "periodic" and extension != "periodic":
         raise ValueError(f"a periodic grid has no {extension!r} extension; use 'periodic'.")
     if layout == "inclusive" and extension == "periodic":
@@ -73,8 +73,8 @@ def resampling_matrix(n_in: int, n_out: int, layout: Layout, extension: Extensio
 
         R = Φ_n(ξ_out) T_n(ξ_in),   n = min(n_in, n_out)
 
-    In float64. Exact on the band-limited space of the coarser grid; what is beyond its band is filtered
-    out, not folded back. With n_in = n_out it is the projection on that space.
+    In float64. Exact on the band-limited space of the coarser grid; what is beyond its band is
+    filtered out, not folded back. With n_in = n_out it is the projection on that space.
     """
     n = min(n_in, n_out)
     xi_in, xi_out = unit_positions(n_in, layout), unit_positions(n_out, layout)
@@ -93,8 +93,8 @@ def resample(
 ) -> Tensor:
     """`u` on a grid of another `shape` over the same box: the last len(shape) axes are space.
 
-    The change of representation of the paper's Eq. (A.4): up or down by the coarser grid's band-limited
-    space, `NATURAL_EXTENSION` unless said. An axis that keeps its size is left as it is.
+    The change of representation of the paper's Eq. (A.4), by the coarser grid's band-limited space,
+    `NATURAL_EXTENSION` unless said. An axis that keeps its size is left as it is.
     """
     extension = extension or NATURAL_EXTENSION[layout]
     for axis, n_out in enumerate(shape, start=u.ndim - len(shape)):
