@@ -1,10 +1,11 @@
 """What every problem is: a distribution of inputs and a solver."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
+import torch
 from torch import Generator, Tensor
 
 from torchcno.grids import Grid, Layout
@@ -18,8 +19,12 @@ Split = Literal["train", "val", "test", "ood"]
 class Problem(ABC):
     """A PDE's solution operator G: u ↦ v, given by a distribution of inputs u and a solver for v.
 
-    A subclass states its equation in the docstring and its constants as fields with the paper's values.
-    Fields are `(sample, channel, y, x)`, physical values, float64 inside.
+    A subclass states its equation in the docstring, in one line first, and its constants as fields with
+    the paper's values. Fields are `(sample, channel, y, x)`, physical values, float64 inside.
+
+    `sample_inputs` and `solve` work on the whole state that the equation needs; `observe` picks from a
+    state what networks see. The two differ where the benchmark shows a part only: one component of a
+    velocity, or initial data without what flows in from outside.
     """
 
     name: ClassVar[str]
@@ -30,10 +35,13 @@ class Problem(ABC):
     resolution: ClassVar[int] = 64  # the paper's points an axis
     extent: ClassVar[tuple[tuple[float, float], ...]] = ((0.0, 1.0), (0.0, 1.0))
     normalized: ClassVar[bool] = True  # whether networks see fields scaled to [0, 1]
+    state_channels: ClassVar[int] = 1  # channels of the inputs that `solve` takes
+    input_label: ClassVar[str] = "input"  # what the fields are, for plots
+    output_label: ClassVar[str] = "output"
 
     @property
     def channels(self) -> tuple[int, int]:
-        """How many input and output channels."""
+        """How many input and output channels networks see."""
         return 1, 1
 
     def grid(self, resolution: int) -> Grid:
@@ -46,23 +54,67 @@ class Problem(ABC):
 
     @abstractmethod
     def sample_inputs(self, grid: Grid, n: int, generator: Generator) -> Tensor:
-        """`n` random inputs on `grid`, drawn from a CPU generator: (n, channel, y, x), float64."""
+        """`n` random states on `grid`, drawn from a CPU generator: (n, state channel, y, x), float64.
+
+        A generator stands for functions: the same one gives the same functions on every grid.
+        """
 
     @abstractmethod
     def solve(self, inputs: Tensor) -> Tensor:
-        """The outputs for `inputs`, on the same grid and device."""
+        """The outputs for states on `solver_grid`, in float64, on the same grid and device."""
+
+    def observe(self, fields: Tensor) -> Tensor:
+        """The channels of a state, before or after `solve`, that networks see."""
+        return fields
 
     def restrict(self, fields: Tensor, resolution: int) -> Tensor:
         """Fields of the solver grid on the grid of `resolution`, band-limited."""
         return resample(fields, (resolution, resolution), self.layout)
 
+    def pairs(
+        self, generators: Sequence[Generator], resolution: int, device: str | torch.device = "cpu"
+    ) -> tuple[Tensor, Tensor]:
+        """Inputs and outputs at `resolution` as networks see them, one sample a generator.
+
+        Float64 on the CPU, whatever the `device` that solves. A sample depends on its generator alone.
+        """
+        grid = self.solver_grid(resolution)
+        states = torch.cat([self.sample_inputs(grid, 1, generator) for generator in generators])
+        states = states.to(device)
+        inputs, outputs = (
+            self.restrict(self.observe(fields), resolution).cpu()
+            for fields in (states, self.solve(states))
+        )
+        return inputs, outputs
+
     def for_split(self, split: str) -> Self:
         """This problem with the constants of `split`."""
-        return replace(self, **select({**dict.fromkeys(SPLITS, {}), "ood": self.ood}, split, "split"))
+        return replace(
+            self, **select({**dict.fromkeys(SPLITS, {}), "ood": self.ood}, split, "split")
+        )
 
     def mask(self, inputs: Tensor) -> Tensor | None:
         """Where outputs count, from physical inputs; None: everywhere."""
         return None
+
+    def checked(self, inputs: Tensor) -> Tensor:
+        """`inputs` in float64, once they are known to be states that `solve` can take."""
+        wanted = f"(sample, {self.state_channels}, y, x)"
+        if inputs.ndim != 4 or inputs.shape[1] != self.state_channels or inputs.shape[0] == 0:
+            raise ValueError(
+                f"{self.name} solves states of shape {wanted}, not {tuple(inputs.shape)}; "
+                "see `sample_inputs`."
+            )
+        if not inputs.is_floating_point():
+            raise ValueError(f"{self.name} solves real floating-point fields, not {inputs.dtype}.")
+        if inputs.shape[-1] != inputs.shape[-2]:
+            raise ValueError(
+                f"{self.name} solves on square grids, not {tuple(inputs.shape[-2:])}; "
+                "use as many points along y as along x."
+            )
+        if not torch.isfinite(inputs).all():
+            raise ValueError(f"inputs of {self.name} hold NaN or infinite values; remove them.")
+        return inputs.to(torch.float64)
 
 
 SPLITS: tuple[str, ...] = ("train", "val", "test", "ood")
