@@ -1,13 +1,21 @@
 """Pairs of fields for training and evaluation."""
 
-from dataclasses import dataclass
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Self
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from torchcno.data import files
+from torchcno.data.generate import Progress, generate
+from torchcno.data.samples import Samples
 from torchcno.grids import Grid
+from torchcno.problems.problem import Problem
 from torchcno.spectral import resample
 
 
@@ -15,7 +23,7 @@ from torchcno.spectral import resample
 class Fields:
     """Input and output fields of a solution operator on one grid, in physical values.
 
-    A map-style dataset: `fields[i]` is the pair (input, output) of sample i, or of a batch of indices.
+    A map-style dataset: `fields[i]` is the pair (input, output) of sample i, or of many indices.
     """
 
     inputs: Float[Tensor, "sample in_channel *space"]
@@ -27,7 +35,7 @@ class Fields:
         if shapes[0][0] != shapes[1][0] or any(s[2:] != self.grid.shape for s in shapes):
             raise ValueError(
                 f"inputs {shapes[0]} and outputs {shapes[1]} do not pair up on a grid of shape "
-                f"{self.grid.shape}; give (sample, channel, *grid.shape), as many inputs as outputs."
+                f"{self.grid.shape}; give (sample, channel, *grid.shape), equally many of both."
             )
 
     def __len__(self) -> int:
@@ -104,3 +112,60 @@ class Normalization:
     def denormalize_outputs(self, v: Tensor) -> Tensor:
         """A network's outputs back to physical values."""
         return self.output_min + (self.output_max - self.output_min) * v
+
+
+def load(
+    problem: Problem,
+    split: str,
+    *,
+    folder: Path | str | None = None,
+    resolution: int | None = None,
+    samples: int | None = None,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
+) -> Fields:
+    """The samples of a split from the data folder, verified; made there, on `device`, if missing.
+
+    `samples` and `resolution` are the paper's unless given; fields are solved for the resolution,
+    not resampled to it. The data folder is `folder`, else $TORCHCNO_DATA, else a cache folder.
+    """
+    wanted = Samples(problem, split, resolution or problem.resolution, seed)
+    home = home_folder(data_folder(folder), wanted)
+    count = problem.samples[split] if samples is None else samples
+    path = generate(
+        problem,
+        split,
+        folder=home,
+        samples=count,
+        resolution=wanted.resolution,
+        seed=seed,
+        device=device,
+        progress=progress,
+    )
+    (inputs, outputs), grid = files.read(path, count)
+    return Fields(torch.from_numpy(inputs), torch.from_numpy(outputs), grid)
+
+
+def data_folder(folder: Path | str | None = None) -> Path:
+    """Where data files lie: `folder`, else $TORCHCNO_DATA, else a cache folder."""
+    caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(folder or os.environ.get("TORCHCNO_DATA") or Path(caches) / "torchcno").expanduser()
+
+
+def home_folder(folder: Path, wanted: Samples) -> Path:
+    """`folder`, or where in it samples lie whose file name is taken or left to others.
+
+    The plain name `<problem>-<split>-<resolution>.nc` is for the problem's own constants and the
+    seed 0, unless the user has put other data there. Any other recipe has its own folder, so that
+    one is never taken for another.
+    """
+    path = folder / files.file_name(wanted)
+    belongs = (
+        files.read_header(path).identity == wanted.identity if path.exists() else wanted.is_default
+    )
+    if belongs:
+        return folder
+    constants = json.dumps([asdict(wanted.problem), wanted.seed], sort_keys=True).encode()
+    digest = hashlib.blake2b(constants, digest_size=4).hexdigest()
+    return folder / f"{wanted.problem.name}-{digest}"

@@ -1,0 +1,152 @@
+"""A data file: NetCDF4 with fields, where they lie, and the whole recipe of how they were made."""
+
+import hashlib
+import inspect
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import h5netcdf
+import numpy as np
+from numpy.typing import NDArray
+
+from torchcno.data.samples import Samples
+from torchcno.grids import Grid
+
+Pair = tuple[NDArray[np.float32], NDArray[np.float32]]  # inputs, outputs
+
+AXES = ("z", "y", "x")  # of space, in tensor order; fewer dimensions drop the first ones
+BLOCK = 64  # samples read at a time
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a data file says of itself."""
+
+    identity: dict[str, str | int]  # see `Samples.identity`
+    samples: int
+    device: str  # the kind of device that solved; another kind differs by rounding
+
+
+def file_name(samples: Samples) -> str:
+    """`<problem>-<split>-<resolution>.nc`"""
+    return f"{samples.problem.name}-{samples.split}-{samples.resolution}.nc"
+
+
+def write(path: Path, samples: Samples, count: int, device: str, chunks: Iterable[Pair]) -> None:
+    """The first `count` samples, handed over in consecutive chunks, as a file at `path`."""
+    try:
+        with h5netcdf.File(path, "w") as file:
+            create_variables(file, samples, count)
+            start = 0
+            for inputs, outputs in chunks:
+                file["input"][start : start + len(inputs)] = inputs
+                file["output"][start : start + len(outputs)] = outputs
+                start += len(inputs)
+            file.attrs.update(describe(samples, count), device=device, sha256=checksum(file))
+    except RuntimeError as error:  # what h5py raises when a full disk keeps it from closing a file
+        raise OSError(str(error)) from error
+    with path.open("rb") as written:
+        os.fsync(written.fileno())
+
+
+def create_variables(file: h5netcdf.File, samples: Samples, count: int) -> None:
+    """Coordinates, and empty fields, each with a name that a stranger understands."""
+    grid, channels = samples.grid, samples.split_problem.channels
+    axes = AXES[-len(grid.shape) :]
+    file.dimensions = {
+        "sample": count,
+        "input_channel": channels[0],
+        "output_channel": channels[1],
+        **dict(zip(axes, grid.shape, strict=True)),
+    }
+    number = file.create_variable("sample", ("sample",), data=np.arange(count))
+    number.attrs["long_name"] = "number of the sample"
+    for i, axis in enumerate(axes):
+        positions = file.create_variable(axis, (axis,), data=grid.axis(i).numpy())
+        positions.attrs.update(long_name=f"position along {axis}", units="1", axis=axis.upper())
+        positions.attrs["extent"] = np.array(grid.extent[i])
+    labels = {"input": samples.problem.input_label, "output": samples.problem.output_label}
+    for name, label in labels.items():
+        field = file.create_variable(name, ("sample", f"{name}_channel", *axes), "<f4")
+        field.attrs.update(long_name=label, units="1")
+
+
+def describe(samples: Samples, count: int) -> dict[str, Any]:
+    """A file's attributes, but for what depends on the values."""
+    problem, shape = samples.problem, " x ".join(map(str, samples.grid.shape))
+    equation = (inspect.getdoc(type(problem)) or problem.name).split("\n\n")[0]
+    return {
+        "title": f"{problem.name}: {count} {samples.split} samples on {shape} points",
+        "description": " ".join(equation.split()),
+        "comment": "Inputs, and the outputs that a PDE's solution operator gives for them, in "
+        "physical values. sha256 is of the bytes of all inputs followed by all outputs.",
+        **samples.identity,
+        "grid": samples.grid.layout,
+        "boundary": problem.boundary,
+        "torchcno_version": version("torchcno"),
+    }
+
+
+def checksum(file: h5netcdf.File) -> str:
+    """The SHA-256 of the bytes of all inputs followed by those of all outputs."""
+    digest = hashlib.sha256()
+    for name in ("input", "output"):
+        for start in range(0, len(file[name]), BLOCK):
+            digest.update(file[name][start : start + BLOCK].astype("<f4").tobytes())
+    return digest.hexdigest()
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[h5netcdf.File]:
+    """A data file to read, or an error that says what it is instead."""
+    remedy = "delete it, or generate it again with overwrite"
+    with path.open("rb") as raw:
+        if raw.read(4) != b"\x89HDF":
+            raise ValueError(f"{path} is not a NetCDF4 file; {remedy}.")
+    try:
+        file = h5netcdf.File(path, "r")
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        raise OSError(f"{path} is damaged ({error}); {remedy}.") from error
+    with file:
+        if not {"problem", "recipe", "sha256"} <= set(file.attrs) or "output" not in file.variables:
+            raise ValueError(f"{path} is a NetCDF file, but no data file of torchcno; {remedy}.")
+        yield file
+
+
+def read_header(path: Path) -> Header:
+    """What the file at `path` holds, without its values."""
+    with opened(path) as file:
+        attributes = {name: plain(value) for name, value in file.attrs.items()}
+        names = ("problem", "split", "seed", "resolution", "recipe")
+        identity = {name: attributes.get(name, "") for name in names}
+        return Header(identity, len(file["output"]), attributes.get("device", ""))
+
+
+def plain(attribute: Any) -> Any:
+    """An attribute as Python's own number or string."""
+    return attribute.item() if isinstance(attribute, np.generic) else attribute
+
+
+def read(path: Path, count: int) -> tuple[Pair, Grid]:
+    """The first `count` samples of the file at `path`, and their grid; its values are verified."""
+    with opened(path) as file:
+        try:
+            actual = checksum(file)
+            pair = file["input"][:count], file["output"][:count]
+        except OSError as error:
+            raise OSError(
+                f"{path} is damaged ({error}); delete it, or generate it again with overwrite."
+            ) from error
+        if actual != file.attrs["sha256"]:
+            raise ValueError(
+                f"the values in {path} are not those that were written (SHA-256 {actual}, not "
+                f"{file.attrs['sha256']}); delete it, or generate it again with overwrite."
+            )
+        axes = file["output"].dimensions[2:]
+        extent = tuple((float(a), float(b)) for a, b in (file[x].attrs["extent"] for x in axes))
+        return pair, Grid(pair[1].shape[2:], file.attrs["grid"], extent)

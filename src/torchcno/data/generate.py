@@ -1,0 +1,300 @@
+"""Data files made in parallel, atomically, and resumably.
+
+Samples are made in chunks. A finished chunk lies in a hidden folder beside the file to be; when all
+are there the file is put together and moved to its name, and the folder goes. An interrupted call
+leaves its finished chunks, and the next one goes on from them.
+"""
+
+import fcntl
+import hashlib
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import IO
+
+import numpy as np
+import torch
+
+from torchcno.data import files
+from torchcno.data.samples import Samples
+from torchcno.problems.problem import Problem
+
+Progress = Callable[[int, int], None]  # samples done, samples in all
+
+CPU_CHUNK = 4  # samples; small, for a chunk is what an interruption can lose
+CUDA_CHUNK = 128  # samples of 64² points; fewer of more points, so that memory stays about a GiB
+PROCESSES_PAY = 10.0  # seconds of work below which starting other processes is not worth it
+
+
+def generate(
+    problem: Problem,
+    split: str,
+    *,
+    folder: Path | str,
+    samples: int | None = None,
+    resolution: int | None = None,
+    seed: int = 0,
+    workers: int | None = None,
+    overwrite: bool = False,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
+) -> Path:
+    """The file `<problem>-<split>-<resolution>.nc` in `folder`, made unless it is there.
+
+    `samples` and `resolution` are the paper's unless given. A file of the same recipe that holds at
+    least as many samples is left as it is; one that holds fewer is extended; one of another recipe
+    is an error unless `overwrite`. On the CPU, `workers` processes make it: unless given, as many
+    as there are cores if the work is worth their start.
+    """
+    wanted = Samples(problem, split, resolution or problem.resolution, seed)
+    count = problem.samples[split] if samples is None else samples
+    if count < 1 or (workers is not None and workers < 1):
+        raise ValueError(f"samples={samples} and workers={workers} must be at least 1.")
+    where = torch.device(device)
+    if where.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"there is no device {device!r} here; use device='cpu'.")
+    path = Path(folder) / files.file_name(wanted)
+    if not overwrite and is_there(path, wanted, count):
+        return path
+    with explained(path), partial_folder(path, wanted, where.type) as partial:
+        if not overwrite and is_there(path, wanted, count):  # made while we waited for the folder
+            return path
+        work = Work(wanted, count, partial, where)
+        if not overwrite and path.exists():
+            work.adopt(path)
+        work.run(workers, progress or (lambda done, total: None))
+        complete = partial / "complete.nc"
+        files.write(complete, wanted, count, where.type, map(work.read, work.chunks))
+        os.replace(complete, path)
+        # On a network file system the open lock outlives its removal for a moment: no error.
+        shutil.rmtree(partial, ignore_errors=True)
+    return path
+
+
+def is_there(path: Path, wanted: Samples, count: int) -> bool:
+    """Whether the file at `path` holds the samples; an error where it holds others."""
+    if not path.exists():
+        return False
+    header = files.read_header(path)
+    if header.identity != wanted.identity:
+        differences = "; ".join(
+            f"{key}: {header.identity[key]!r} there, {value!r} asked for"
+            for key, value in wanted.identity.items()
+            if header.identity[key] != value
+        )
+        raise ValueError(
+            f"{path} holds data of another recipe ({differences}); "
+            "choose another folder, or overwrite."
+        )
+    return header.samples >= count
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Errors of the file system in words that say what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"cannot write {path}: {error.strerror or error}. Choose a folder that is writable and "
+            "has space, or make some. Finished samples are kept where they could be written.",
+        ) from error
+
+
+@contextmanager
+def partial_folder(path: Path, wanted: Samples, device: str) -> Iterator[Path]:
+    """The hidden folder of finished chunks for the file at `path`, for one process at a time."""
+    key = json.dumps([wanted.identity, device]).encode()
+    digest = hashlib.blake2b(key, digest_size=6).hexdigest()
+    partial = path.with_name(f".{path.name}.{digest}.partial")
+    with locked(partial):
+        yield partial
+
+
+def locked(folder: Path) -> IO[str]:
+    """A new or old `folder`, ours until the file returned is closed."""
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = (folder / "lock").open("w")
+        except FileNotFoundError:
+            continue
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Who held it before us may have finished and removed the folder; then begin again.
+        try:
+            if os.path.samestat(os.fstat(lock.fileno()), (folder / "lock").stat()):
+                return lock
+        except FileNotFoundError:
+            pass
+        lock.close()
+
+
+@dataclass(frozen=True)
+class Work:
+    """The first `count` samples, to be made chunk by chunk into the folder `partial`."""
+
+    samples: Samples
+    count: int
+    partial: Path
+    device: torch.device
+
+    @property
+    def chunk_size(self) -> int:
+        """How many samples a chunk has; nothing but the device and the resolution changes it."""
+        if self.device.type == "cpu":
+            return CPU_CHUNK
+        return max(1, CUDA_CHUNK * 64**2 // self.samples.resolution**2)
+
+    @property
+    def chunks(self) -> list[range]:
+        """The numbers of the samples of each chunk."""
+        numbers = range(self.count)
+        return [numbers[i : i + self.chunk_size] for i in numbers[:: self.chunk_size]]
+
+    def path(self, chunk: range) -> Path:
+        """Where a finished chunk lies."""
+        return self.partial / f"{chunk.start:08d}.npz"
+
+    def make(self, chunk: range) -> None:
+        """Make a chunk and put it in its place.
+
+        A solver's rounding may depend on which samples share a batch. So a batch is one sample on
+        the CPU, and on a GPU always a full chunk, whose surplus is dropped: no sample's bits
+        depend on how many were asked for.
+        """
+        size = 1 if self.device.type == "cpu" else self.chunk_size
+        batches = [range(i, i + size) for i in chunk[::size]]
+        pairs = [self.samples.make(batch, self.device) for batch in batches]
+        fields = zip(*pairs, strict=True)
+        inputs, outputs = (torch.cat(batch)[: len(chunk)].numpy() for batch in fields)
+        self.put(chunk, (inputs, outputs))
+
+    def put(self, chunk: range, pair: files.Pair) -> None:
+        """Keep a chunk: under its own name once it is whole."""
+        unfinished = self.path(chunk).with_suffix(".writing.npz")
+        np.savez(unfinished, inputs=pair[0], outputs=pair[1])
+        os.replace(unfinished, self.path(chunk))
+
+    def read(self, chunk: range) -> files.Pair:
+        """A finished chunk."""
+        with np.load(self.path(chunk)) as pair:
+            return pair["inputs"][: len(chunk)], pair["outputs"][: len(chunk)]
+
+    def is_finished(self, chunk: range) -> bool:
+        """Whether a chunk lies in its place, whole."""
+        try:
+            return len(self.read(chunk)[1]) == len(chunk)
+        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
+            return False
+
+    def adopt(self, path: Path) -> None:
+        """Take over the whole chunks of a shorter file of the same recipe."""
+        header = files.read_header(path)
+        if header.device != self.device.type:
+            return
+        (inputs, outputs), _ = files.read(path, header.samples)
+        for chunk in self.chunks:
+            if chunk.stop <= header.samples:
+                held = slice(chunk.start, chunk.stop)
+                self.put(chunk, (inputs[held], outputs[held]))
+
+    def run(self, workers: int | None, progress: Progress) -> None:
+        """Make every chunk that is not finished."""
+        todo = [chunk for chunk in self.chunks if not self.is_finished(chunk)]
+        done = self.count - sum(map(len, todo))
+        progress(done, self.count)
+
+        def report(chunk: range) -> None:
+            nonlocal done
+            done += len(chunk)
+            progress(done, self.count)
+
+        if self.device.type == "cuda" or workers == 1 or not can_start_processes(self.samples):
+            make_here(self, todo, report)
+        elif workers is not None:
+            make_in_processes(self, todo, workers, report)
+        else:
+            start = time.perf_counter()
+            make_here(self, todo[:1], report)
+            remaining = (time.perf_counter() - start) * len(todo[1:])
+            if remaining < PROCESSES_PAY or available_cores() == 1:
+                make_here(self, todo[1:], report)
+            else:
+                make_in_processes(self, todo[1:], available_cores(), report)
+
+
+def available_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def can_start_processes(samples: Samples) -> bool:
+    """Whether another process can be started from here, and can import the problem there."""
+    is_importable = type(samples.problem).__module__ != "__main__"
+    return is_importable and not multiprocessing.current_process().daemon
+
+
+def make_here(work: Work, chunks: Sequence[range], report: Callable[[range], None]) -> None:
+    """Make chunks in this process, on one core: more threads would change the order of sums."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for chunk in chunks:
+            work.make(chunk)
+            report(chunk)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def make_in_processes(
+    work: Work, chunks: Sequence[range], workers: int, report: Callable[[range], None]
+) -> None:
+    """Make chunks in `workers` processes, one core each."""
+    pool = ProcessPoolExecutor(
+        min(workers, max(1, len(chunks))),
+        mp_context=multiprocessing.get_context("spawn"),  # a fork would inherit torch's threads
+        initializer=set_up_worker,
+    )
+    with pool:
+        try:
+            with hidden_main():
+                futures = {pool.submit(work.make, chunk): chunk for chunk in chunks}
+            for future in as_completed(futures):
+                future.result()
+                report(futures[future])
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def set_up_worker() -> None:
+    """One thread a process, and a silent end when the user interrupts."""
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def hidden_main() -> Iterator[None]:
+    """Processes started inside do not run the user's script again.
+
+    A started process imports the main module of the one that started it. A script whose first
+    line loads data, with no `if __name__ == "__main__"`, would begin anew in every worker.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main

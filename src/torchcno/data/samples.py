@@ -1,0 +1,90 @@
+"""Samples of a problem, each a function of its number."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+from torchcno.grids import Grid
+from torchcno.problems.problem import Problem
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The endless sequence of a problem's samples: the i-th depends on these fields and i alone."""
+
+    problem: Problem
+    split: str
+    resolution: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _ = self.split_problem, self.grid  # both refuse what they do not know
+
+    @cached_property
+    def split_problem(self) -> Problem:
+        """The problem with the constants of the split."""
+        return self.problem.for_split(self.split)
+
+    @property
+    def grid(self) -> Grid:
+        """Where the samples' values lie."""
+        return self.problem.grid(self.resolution)
+
+    @property
+    def recipe(self) -> str:
+        """Every constant of the problem and its solver, as JSON."""
+        solver_grid = self.split_problem.solver_grid(self.resolution)
+        constants = {**asdict(self.split_problem), "solver_grid": solver_grid.shape}
+        return json.dumps(constants, sort_keys=True)
+
+    @property
+    def identity(self) -> dict[str, str | int]:
+        """What tells these samples from any others."""
+        return {
+            "problem": self.problem.name,
+            "split": self.split,
+            "seed": self.seed,
+            "resolution": self.resolution,
+            "recipe": self.recipe,
+        }
+
+    @property
+    def is_default(self) -> bool:
+        """Whether these are the problem's own constants and the seed 0."""
+        own = Samples(type(self.problem)(), self.split, self.resolution)
+        return self.identity == own.identity
+
+    def generator(self, i: int) -> Generator:
+        """The source of randomness of sample `i`.
+
+        torch's Mersenne twister keeps 32 bits of its seed. Were i hashed too, a set of 77,000
+        samples would more likely than not hold one of them twice; steps of an odd number repeat
+        only after 2³² samples.
+        """
+        name = f"{self.problem.name}/{self.split}/{self.seed}".encode()
+        start = int.from_bytes(hashlib.blake2b(name, digest_size=4).digest(), "little")
+        return Generator().manual_seed((start + i * 0x9E3779B1) % 2**32)
+
+    def make(
+        self, indices: Iterable[int], device: str | torch.device = "cpu"
+    ) -> tuple[
+        Float[Tensor, "sample in_channel *space"], Float[Tensor, "sample out_channel *space"]
+    ]:
+        """The samples `indices`, solved as one batch on `device`: float32, on the CPU."""
+        indices = list(indices)
+        generators = [self.generator(i) for i in indices]
+        pairs = self.split_problem.pairs(generators, self.resolution, device)
+        inputs, outputs = (fields.to(torch.float32) for fields in pairs)
+        for i, pair in zip(indices, zip(inputs, outputs, strict=True), strict=True):
+            if not all(torch.isfinite(field).all() for field in pair):
+                raise ValueError(
+                    f"sample {i} of {self.problem.name} is not finite with the constants "
+                    f"{self.recipe}; the solver needs others, such as a smaller time step."
+                )
+        return inputs, outputs
