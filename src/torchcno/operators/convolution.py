@@ -1,0 +1,78 @@
+"""Convolution with the boundary's own padding."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from torchcno.operators.filters import Boundary
+
+CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+
+
+class Convolution(nn.Module):
+    """(K f)(x) = Σ_m k_m f(x − z_m) + b with a discrete kernel of k points an axis (section 2).
+
+    f goes on beyond the edge as the boundary says, so the size stays. Initialised as `torch.nn.Conv2d`.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        dims: int,
+        boundary: Boundary = "zero",
+    ) -> None:
+        super().__init__()
+        if kernel_size < 1 or kernel_size % 2 == 0:
+            raise ValueError(
+                f"kernel_size {kernel_size} has no middle; use an odd number such as 3."
+            )
+        self.boundary: Boundary = boundary
+        self.weight = nn.Parameter(torch.empty(out_channels, in_channels, *[kernel_size] * dims))
+        self.bias = nn.Parameter(torch.empty(out_channels))
+        bound = 1 / math.sqrt(in_channels * kernel_size**dims)
+        nn.init.uniform_(self.weight, -bound, bound)
+        nn.init.uniform_(self.bias, -bound, bound)
+
+    def forward(
+        self, x: Float[Tensor, "batch channel *space"]
+    ) -> Float[Tensor, "batch out *space"]:
+        dims, margin = self.weight.ndim - 2, self.weight.shape[-1] // 2
+        convolve = CONVOLUTIONS[dims]
+        if self.boundary == "zero":
+            return convolve(x, self.weight, self.bias, padding=margin)
+        return convolve(extend(x, margin, self.boundary, dims), self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        out_channels, in_channels, *kernel = self.weight.shape
+        return f"{in_channels}, {out_channels}, kernel={tuple(kernel)}, boundary={self.boundary!r}"
+
+
+def extend(
+    x: Float[Tensor, "batch channel *space"], margin: int, boundary: Boundary, dims: int
+) -> Float[Tensor, "batch channel *wider"]:
+    """`margin` samples of the boundary's continuation on every side of the `dims` last axes.
+
+    Even and odd reflect at the edge itself, half a cell beyond the outermost sample.
+    """
+    if margin == 0:
+        return x
+    if margin > min(x.shape[-dims:]):
+        raise ValueError(
+            f"a margin of {margin} is wider than the field {tuple(x.shape[-dims:])}; "
+            "use a smaller kernel_size or fewer levels."
+        )
+    if boundary == "zero":
+        return F.pad(x, (margin,) * 2 * dims)
+    if boundary == "periodic":
+        return F.pad(x, (margin,) * 2 * dims, mode="circular")
+    sign = -1 if boundary == "odd" else 1
+    for axis in range(-dims, 0):
+        left = sign * x.narrow(axis, 0, margin).flip(axis)
+        right = sign * x.narrow(axis, x.shape[axis] - margin, margin).flip(axis)
+        x = torch.cat([left, x, right], dim=axis)
+    return x
