@@ -68,7 +68,7 @@ class CNOConfig:
 
     @classmethod
     def classic(cls, **fields: Any) -> Self:
-        """The authors' implementation to the last digit, less its one block that is never called."""
+        """The authors' implementation to the last digit, less a block that it never calls."""
         return replace(
             cls(**fields),
             filter=_PAPER_FILTER,

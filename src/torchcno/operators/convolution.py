@@ -15,7 +15,8 @@ CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 class Convolution(nn.Module):
     """(K f)(x) = Σ_m k_m f(x − z_m) + b with a discrete kernel of k points an axis (section 2).
 
-    f goes on beyond the edge as the boundary says, so the size stays. Initialised as `torch.nn.Conv2d`.
+    f goes on beyond the edge as the boundary says, so the size stays. Initial values as those of
+    `torch.nn.Conv2d`.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Convolution(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch channel *space"]
     ) -> Float[Tensor, "batch out *space"]:
+        """K x, of the same size."""
         dims, margin = self.weight.ndim - 2, self.weight.shape[-1] // 2
         convolve = CONVOLUTIONS[dims]
         if self.boundary == "zero":
@@ -48,6 +50,7 @@ class Convolution(nn.Module):
         return convolve(extend(x, margin, self.boundary, dims), self.weight, self.bias)
 
     def extra_repr(self) -> str:
+        """What `print` shows."""
         out_channels, in_channels, *kernel = self.weight.shape
         return f"{in_channels}, {out_channels}, kernel={tuple(kernel)}, boundary={self.boundary!r}"
 

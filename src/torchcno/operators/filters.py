@@ -18,12 +18,12 @@ Boundary = Literal["zero", "periodic", "even", "odd"]
 
 @dataclass(frozen=True)
 class WindowedSinc:
-    """The interpolation sinc of a rate s under a Kaiser window (section 2 and C.1, "Design of the filters").
+    """The interpolation sinc of a rate s under a Kaiser window (SM, "Design of the filters").
 
         h(x) ∝ sinc(2 w_c x) · I₀(β √(1 − (2x/X)²)) / I₀(β),   w_c = s / cutoff
 
-    with the window's length X of `taps` samples, and β from Kaiser's formula for a transition band of
-    half-width c_h s − w_c. Local, and nearly exact for functions well below the cutoff.
+    with the window's length X of `taps` samples, and β from Kaiser's formula for a transition band
+    of half-width c_h s − w_c. Local, and nearly exact for functions well below the cutoff.
     """
 
     taps: int = 6  # F, samples of the rate s under the window: N_tap = F N_σ = 12
@@ -45,8 +45,8 @@ class WindowedSinc:
 class Ideal:
     """The orthogonal projection on the modes that a grid resolves strictly, |k| < n/2.
 
-    The Dirichlet kernel on a periodic axis, its cosine and sine counterparts on even and odd ones. The
-    Nyquist mode of an even n is dropped, so that a translation is exact.
+    The Dirichlet kernel on a periodic axis, its cosine and sine counterparts on even and odd ones.
+    The Nyquist mode of an even n is dropped, so that a translation is exact.
     """
 
     kind: Literal["ideal"] = "ideal"
@@ -54,7 +54,7 @@ class Ideal:
 
 @dataclass(frozen=True)
 class Nearest:
-    """No filter (the ablation "CNO w/o Filters"): nearest upsampling, average pooling, pointwise σ."""
+    """No filter: nearest upsampling, average pooling, pointwise σ (the paper's first ablation)."""
 
     kind: Literal["nearest"] = "nearest"
 
@@ -83,8 +83,8 @@ def kaiser_sinc(
 
         A = 2.285 (n − 1) π Δ + 7.95,   Δ = 4 (c_h − w_c/s) s/T
 
-    for which Kaiser's β(A) trades the transition band against the attenuation A in dB. n need not be
-    an integer, so rational ratios are no special case.
+    for which Kaiser's β(A) trades the transition band against the attenuation A in dB. n need not
+    be an integer, so rational ratios are no special case.
     """
     n = filter.taps * factor
     width = 4 * (filter.half_width - 1 / filter.cutoff) / factor

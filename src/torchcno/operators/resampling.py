@@ -1,7 +1,7 @@
 """Up- and downsampling as one small matrix an axis.
 
-Samples are cell centres, x_j = (j + 1/2)/n on a domain of length 1, at every rate: nothing is shifted
-when the rate changes.
+Samples are cell centres, x_j = (j + 1/2)/n on a domain of length 1, at every rate: nothing is
+shifted when the rate changes.
 """
 
 import math
@@ -21,13 +21,13 @@ from torchcno.operators.filters import Boundary, Ideal, LowPass, WindowedSinc, k
 def resampling_matrix(
     n_in: int, n_out: int, filter: LowPass, boundary: Boundary
 ) -> Float[Tensor, "n_out n_in"]:
-    """Samples of a band-limited function on `n_out` points from its samples on `n_in`, along one axis.
+    """Samples of a band-limited function on `n_out` points from `n_in` samples, along one axis.
 
         (R f)(x_i) = Σ_j h((x_i − x_j) n) f(x_j),   n = min(n_in, n_out)
 
-    Section A.4, in float64; the sum goes over the field and its continuation beyond the edge, folded
-    back. Exact for `Ideal` filters where f has no content beyond n/2. Constants are kept to rounding
-    by periodic and even boundaries. The ratio n_out / n_in is any rational number.
+    Section A.4, in float64; the sum goes over the field and its continuation beyond the edge,
+    folded back. Exact for `Ideal` filters where f has no content beyond n/2. Constants are kept to
+    rounding by periodic and even boundaries. The ratio n_out / n_in is any rational number.
     """
     _check(n_in, n_out, boundary)
     if isinstance(filter, Ideal):
@@ -42,10 +42,10 @@ def resampling_matrix(
 def activation_matrices(
     n_in: int, n_out: int, upsampling: float, filter: LowPass, boundary: Boundary
 ) -> tuple[Float[Tensor, "n_fine n_in"], Float[Tensor, "n_out n_fine"]]:
-    """The pair (U, D) of the activation Σ = D ∘ σ ∘ U from `n_in` to `n_out` points, along one axis.
+    """The pair (U, D) of the activation D ∘ σ ∘ U from `n_in` to `n_out` points, along one axis.
 
-    σ acts at the rate T = ⌈N_σ max(n_in, n_out)⌉. With the zero boundary the tails of U reach beyond the
-    domain, and so does the fine grid: as far as D looks, (F − 1) T / n_out samples more in all.
+    σ acts at the rate T = ⌈N_σ max(n_in, n_out)⌉. With the zero boundary the tails of U reach
+    beyond the domain, and so does the fine grid: as far as D looks, (F − 1) T / n_out samples more.
     """
     _check(n_in, n_out, boundary)
     n_fine = fine_rate(max(n_in, n_out), upsampling)
@@ -103,18 +103,18 @@ def _ideal(n_in: int, n_out: int, boundary: Boundary) -> Tensor:
 def _windowed(
     n_in: int, n_out: int, fine: Tensor, filter: WindowedSinc, boundary: Boundary
 ) -> Tensor:
-    """The windowed-sinc matrix between a coarse grid and the `fine` positions, in steps of the fine rate.
+    """The windowed-sinc matrix between a coarse grid and `fine` positions, in fine steps.
 
-    The kernel is symmetric, so downsampling is the adjoint of upsampling from the same coarse grid, up
-    to the scale of its rows.
+    The kernel is symmetric, so downsampling is the adjoint of upsampling from the same coarse grid,
+    up to the scale of its rows.
     """
     n_coarse, n_fine = min(n_in, n_out), max(n_in, n_out)
     if n_coarse == n_fine:
         return (fine[:, None] == torch.arange(n_in) + 0.5).double()
     weights = _folded(n_coarse, n_fine, fine, filter, boundary)
     upsampling = n_in < n_out
-    # The unfolded kernel's row sums are 1 only nearly. Where a constant goes on as a constant, every row
-    # is divided by its own sum; with zeros outside, all by the mean over a period, as in a FIR filter.
+    # The unfolded kernel's row sums are 1 only nearly. Where a constant goes on as a constant, every
+    # row is divided by its own sum; with zeros outside, all by the mean over a period, as a FIR is.
     if boundary == "zero":
         period = n_fine // math.gcd(n_fine, n_coarse)
         phases = fine[:period].remainder(n_fine)
@@ -129,7 +129,7 @@ def _windowed(
 def _folded(
     n_coarse: int, n_fine: int, fine: Tensor, filter: WindowedSinc, boundary: Boundary
 ) -> Float[Tensor, "fine coarse"]:
-    """h(x_i − x_j) summed over the images of each coarse sample j under the boundary's continuation."""
+    """h(x_i − x_j) summed over the images of each coarse sample j beyond the edges."""
     factor = n_fine / n_coarse
     reach = 0 if boundary == "zero" else filter.taps // 2 + 1
     j = torch.arange(-reach, n_coarse + reach)
