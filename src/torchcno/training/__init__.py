@@ -1,6 +1,9 @@
 """Training: recipes, the loop, checkpoints."""
 
-from torchcno.training.loop import Diverged, Epoch, Fit, Hardware, Interrupted, Pairs, fit
+from torchcno.training.checkpoint import load_into, load_tensors, save_tensors
+from torchcno.training.hardware import Hardware
+from torchcno.training.loop import Diverged, Epoch, Fit, Interrupted, fit
+from torchcno.training.pairs import Mask, Pairs
 from torchcno.training.recipe import PRESETS, Recipe
 
 __all__ = [
@@ -10,7 +13,11 @@ __all__ = [
     "Fit",
     "Hardware",
     "Interrupted",
+    "Mask",
     "Pairs",
     "Recipe",
     "fit",
+    "load_into",
+    "load_tensors",
+    "save_tensors",
 ]

@@ -1,20 +1,40 @@
-"""The training loop."""
+"""The training loop.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+Data, weights and the running loss live on the device; the host reads the loss once an epoch. All
+that is random comes from (seed, epoch) and the learning rate from the time alone, so that the state
+between two steps determines the rest of a run.
+"""
+
+import copy
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NoReturn
 
-from torch import Tensor, nn
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Generator, Tensor, nn
+from torch.optim import AdamW, Optimizer
 
+from torchcno.selection import select
+from torchcno.training.augmentation import AUGMENTATIONS
+from torchcno.training.averaging import WeightAverage, recalibrate_batch_norm
+from torchcno.training.hardware import Fabric, Hardware, arithmetic, launch
+from torchcno.training.interruption import stop_requests
+from torchcno.training.losses import LOSSES
+from torchcno.training.pairs import Mask, Network, Pairs, validation_error
 from torchcno.training.recipe import Recipe
+from torchcno.training.run_folder import RunFolder
+from torchcno.training.schedules import learning_rate
+from torchcno.training.state import Progress, State
 
+Step = Callable[[Tensor, Tensor], Tensor]
 
-class Pairs(NamedTuple):
-    """Inputs and targets as the network sees them: normalised, `(sample, channel, *space)`."""
-
-    inputs: Tensor
-    targets: Tensor
+# What the seed of a run makes random, each from a stream of its own.
+ORDER, DROPOUT, SYMMETRY = range(3)
 
 
 @dataclass(frozen=True)
@@ -24,7 +44,7 @@ class Epoch:
     epoch: int  # 1, 2, …
     learning_rate: float  # of the epoch's last step
     train_loss: float
-    validation_error: float | None  # mean relative L1, a fraction; None where it was not evaluated
+    validation_error: float | None  # see `validation_error`; None where it was not evaluated
     best_validation_error: float | None
     seconds: float  # of this epoch, evaluation included
 
@@ -39,21 +59,12 @@ class Fit:
     seconds_per_epoch: float
 
 
-class Diverged(RuntimeError):
+class Diverged(RuntimeError):  # noqa: N818
     """The loss or the validation error is no longer a number."""
 
 
-class Interrupted(RuntimeError):
+class Interrupted(RuntimeError):  # noqa: N818
     """A signal asked the run to stop, and its state is saved."""
-
-
-@dataclass(frozen=True)
-class Hardware:
-    """Where a run takes place; under torchrun or Slurm `devices` and `nodes` are those of the launch."""
-
-    accelerator: str = "auto"  # "cpu", "cuda"; "auto": CUDA where there is a device
-    devices: int = 1  # a node
-    nodes: int = 1
 
 
 def fit(
@@ -65,21 +76,343 @@ def fit(
     *,
     seed: int = 0,
     hardware: Hardware = Hardware(),  # noqa: B008
-    mask: Callable[[Tensor], Tensor | None] | None = None,
+    mask: Mask | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
     resume: bool = False,
 ) -> Fit:
     """Train `model` by `recipe`, and leave it with the weights that did best on `val`.
 
-    `folder` receives `metrics.jsonl` (a row an epoch), `model.safetensors` (the best weights on validation)
-    and `checkpoint/` (everything to go on). With `resume` the run goes on from the checkpoint, or from the
-    start where it was killed before the first: give the same model (built from the same seed), data,
-    recipe and seed. Without it a folder that holds a run already is a ValueError.
+    `folder` receives `metrics.jsonl` (a row an epoch), `model.safetensors` (the best weights on
+    validation) and `checkpoint/` (everything to go on). With `resume` the run goes on from the
+    checkpoint, or from the start where it was killed before the first: give the same model (built
+    from the same seed), data, recipe and seed. Without it a folder that holds a run already is a
+    ValueError.
 
-    `mask` says from inputs where outputs count (`Problem.mask`): elsewhere prediction and target are 1.
-    `on_epoch` is called on the first process after every epoch.
+    `mask` says from inputs where outputs count (`Problem.mask`): elsewhere prediction and target
+    are 1. `on_epoch` is called on the first process after every epoch.
 
-    Raises `Interrupted` after SIGINT or SIGTERM, with the state saved, and `Diverged` when the loss is no
-    longer finite, with the best weights so far kept.
+    Raises `Interrupted` after SIGINT or SIGTERM, with the state saved, and `Diverged` when the loss
+    is no longer finite, with the best weights so far kept.
     """
-    raise NotImplementedError
+    fabric = launch(hardware)
+    train = _selected(train, recipe, fabric.world_size)
+    cuda = [fabric.device] if fabric.device.type == "cuda" else []
+    with arithmetic(recipe.precision), torch.random.fork_rng(cuda), stop_requests() as stopping:
+        run = _Run(
+            fabric=fabric,
+            recipe=recipe,
+            seed=seed,
+            folder=RunFolder(Path(folder)),
+            mask=mask,
+            train=train.to(fabric.device).masked(mask),
+            val=val.to(fabric.device).masked(mask),
+            state=_first_state(model, recipe, len(train) // recipe.batch_size, fabric),
+        )
+        run.resume() if resume else run.begin()
+        run.go(stopping, on_epoch or (lambda epoch: None))
+    progress = run.state.progress
+    model.load_state_dict(run.state.best)
+    assert progress.best_error is not None
+    return Fit(
+        epochs=progress.epoch,
+        best_epoch=progress.best_epoch,
+        best_validation_error=progress.best_error,
+        seconds_per_epoch=progress.seconds / progress.epoch,
+    )
+
+
+@dataclass
+class _Run:
+    """What stays the same in the course of a run, and the `state` that changes."""
+
+    fabric: Fabric
+    recipe: Recipe
+    seed: int
+    folder: RunFolder
+    mask: Mask | None
+    train: Pairs
+    val: Pairs
+    state: State
+    saved: float = field(default_factory=time.monotonic)  # when the state was last
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole batches only: what is left over sits out the epoch, others in the next one."""
+        return len(self.train) // self.recipe.batch_size
+
+    @property
+    def finished(self) -> bool:
+        """Whether the epochs, or the patience, are used up."""
+        progress, patience = self.state.progress, self.recipe.patience
+        stale = progress.epoch - progress.best_epoch
+        return progress.epoch == self.recipe.epochs or (patience is not None and stale >= patience)
+
+    def begin(self) -> None:
+        """Start a new run in the folder."""
+        if self.fabric.is_global_zero:
+            self.folder.claim()
+        self.fabric.barrier()
+
+    def resume(self) -> None:
+        """Go on from the folder's checkpoint, or from the start where there is none yet."""
+        saved = self.folder.load()
+        if saved is not None:
+            tensors, note = saved
+            _check_protocol(note["protocol"], self.protocol())
+            self.state.restore(tensors, note["progress"])
+        self.fabric.barrier()
+        if self.fabric.is_global_zero:
+            self.folder.rewind(self.state.progress.metrics_bytes, self.state.best)
+
+    def protocol(self) -> dict[str, Any]:
+        """What has to be the same when a run goes on."""
+        return {**asdict(self.recipe), "seed": self.seed, "samples": len(self.train)}
+
+    def go(self, stopping: Callable[[], bool], on_epoch: Callable[[Epoch], None]) -> None:
+        """Run to the end."""
+        step = _make_step(self.state, self.recipe, self.mask, self.fabric)
+        while not self.finished:
+            start = time.monotonic()
+            self.train_epoch(step, stopping)
+            epoch = self.close_epoch(start)
+            if self.fabric.is_global_zero:
+                on_epoch(epoch)
+            # All processes have to agree on stopping, or those that go on would wait for the
+            # others.
+            if self.fabric.broadcast(stopping()):
+                self.interrupt()
+            if self.due:
+                self.save()
+        self.save()
+
+    def train_epoch(self, step: Step, stopping: Callable[[], bool]) -> None:
+        """The steps of the current epoch that are still to do."""
+        state, progress, alone = self.state, self.state.progress, self.fabric.world_size == 1
+        if progress.batch == 0:
+            state.loss_sum.zero_()
+            torch.manual_seed(_seed(self.seed, progress.epoch, DROPOUT, self.fabric.global_rank))
+        weights: list[Tensor] = list(state.model.parameters())
+        batches = self.batches()
+        state.model.train()
+        while progress.batch < self.steps_per_epoch:
+            _set_rate(state.optimizer, self.rate(progress.batch))
+            state.loss_sum += step(*self.augmented(batches[progress.batch]))
+            progress.batch += 1
+            if state.average is not None:
+                steps = progress.epoch * self.steps_per_epoch + progress.batch
+                state.average.update(weights, steps)
+            if alone and stopping():
+                self.interrupt()
+            if alone and self.due:
+                self.save()
+
+    def batches(self) -> Int[Tensor, "step sample"]:
+        """The samples of every batch of this epoch, of those the share of this process."""
+        size, steps = self.recipe.batch_size, self.steps_per_epoch
+        generator = _generator(self.seed, self.state.progress.epoch, ORDER)
+        order = torch.randperm(len(self.train), generator=generator)[: steps * size]
+        share = order.view(steps, size)[:, self.fabric.global_rank :: self.fabric.world_size]
+        return share.to(self.fabric.device)
+
+    def augmented(self, batch: Int[Tensor, " sample"]) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of a batch, moved by one symmetry."""
+        inputs, targets = self.train.inputs[batch], self.train.targets[batch]
+        if self.recipe.augmentation == "none":
+            return inputs, targets
+        progress = self.state.progress
+        generator = _generator(self.seed, progress.epoch, SYMMETRY, progress.batch)
+        draw = select(AUGMENTATIONS, self.recipe.augmentation, "augmentation")
+        move = draw(inputs.shape[2:], generator)
+        return move(inputs), move(targets)
+
+    def rate(self, batch: int) -> float:
+        """The learning rate in the middle of a step of this epoch."""
+        time = self.state.progress.epoch + (batch + 0.5) / self.steps_per_epoch
+        return learning_rate(self.recipe, time)
+
+    def close_epoch(self, start: float) -> Epoch:
+        """Judge the epoch that began at `start`, note it down and go to the next."""
+        progress, recipe = self.state.progress, self.recipe
+        loss = self.mean_loss()
+        self.check_finite(loss, "training loss")
+        number = progress.epoch + 1
+        error = None
+        if number % recipe.evaluate_every == 0 or number == recipe.epochs:
+            error = self.evaluate()
+            self.check_finite(error, "validation error")
+            if progress.best_error is None or error < progress.best_error:
+                progress.best_epoch, progress.best_error = number, error
+                kept = self.state.evaluated.state_dict()
+                self.state.best = {name: tensor.clone() for name, tensor in kept.items()}
+        row = Epoch(
+            epoch=number,
+            learning_rate=self.rate(self.steps_per_epoch - 1),
+            train_loss=loss,
+            validation_error=error,
+            best_validation_error=progress.best_error,
+            seconds=time.monotonic() - start,
+        )
+        if self.fabric.is_global_zero:
+            progress.metrics_bytes = self.folder.append(asdict(row))
+        progress.seconds += row.seconds
+        progress.epoch, progress.batch = number, 0
+        return row
+
+    def mean_loss(self) -> float:
+        """The training loss, over the steps of this epoch and all processes."""
+        total = self.fabric.all_reduce(self.state.loss_sum.clone(), reduce_op="mean")
+        assert isinstance(total, Tensor)
+        return float(total) / self.steps_per_epoch
+
+    def evaluate(self) -> float:
+        """The validation error of the network that would be kept."""
+        state, size = self.state, self.recipe.batch_size
+        if state.average is not None:
+            recalibrate_batch_norm(state.average.model, self.train.inputs, size)
+        error = validation_error(Network(state.evaluated, self.mask), self.val, size)
+        return self.fabric.broadcast(error)
+
+    @property
+    def due(self) -> bool:
+        """Whether the last checkpoint is old enough for another."""
+        return time.monotonic() - self.saved >= self.recipe.checkpoint_every
+
+    def save(self) -> None:
+        """Write the checkpoint and the best weights, unless the state is no longer finite."""
+        self.check_finite(_total(self.state.model), "sum of all weights")
+        if self.fabric.is_global_zero:
+            note = {"protocol": self.protocol(), "progress": asdict(self.state.progress)}
+            self.folder.save(self.state.tensors(), note, self.state.best)
+        self.saved = time.monotonic()
+
+    def interrupt(self) -> NoReturn:
+        """Save, and say how to go on."""
+        self.save()
+        progress = self.state.progress
+        raise Interrupted(
+            f"stopped in epoch {progress.epoch + 1} of {self.recipe.epochs}; everything is saved. "
+            f"Go on with: cno resume {self.folder.path}"
+        )
+
+    def check_finite(self, value: float, what: str) -> None:
+        """Raise `Diverged` where `value` is no number, with the best weights so far on disk."""
+        if math.isfinite(value):
+            return
+        progress, recipe = self.state.progress, self.recipe
+        if self.fabric.is_global_zero:
+            self.folder.save_best(self.state.best)
+        kept = "There are no good weights yet."
+        if self.state.best:
+            kept = f"The weights of epoch {progress.best_epoch} are kept in {self.folder.weights}."
+        full = "" if recipe.precision == "32" else ", precision '32'"
+        raise Diverged(
+            f"the {what} is {value} in epoch {progress.epoch + 1}; try a smaller learning rate "
+            f"(learning_rate {recipe.learning_rate / 2:g}, now {recipe.learning_rate:g}), a longer "
+            f"warm-up (schedule 'cosine', warmup_epochs){full}. {kept}"
+        )
+
+
+def _selected(train: Pairs, recipe: Recipe, processes: int) -> Pairs:
+    """The samples that the recipe wants of `train`, if they make a batch for every process."""
+    n, size = recipe.samples or len(train), recipe.batch_size
+    if n > len(train):
+        raise ValueError(
+            f"samples is {n} and the training set has {len(train)}; use at most those."
+        )
+    if size > n:
+        raise ValueError(
+            f"batch_size {size} is larger than the {n} training samples; use at most {n}."
+        )
+    if size % processes:
+        raise ValueError(
+            f"batch_size {size} does not divide among {processes} processes; "
+            f"use {max(1, size // processes) * processes}."
+        )
+    return Pairs(train.inputs[:n], train.targets[:n])
+
+
+def _first_state(model: nn.Module, recipe: Recipe, steps_per_epoch: int, fabric: Fabric) -> State:
+    """The state before the first step."""
+    model = model.to(fabric.device)
+    half_life = recipe.averaging_half_life
+    average = WeightAverage(model, half_life * steps_per_epoch) if half_life is not None else None
+    if fabric.world_size > 1 and fabric.device.type == "cuda":
+        # Statistics of the whole batch, as one process has them; gloo on the CPU has no such layer,
+        # and there every process normalises with its own share. A copy: `model` stays as it was
+        # built.
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(model))
+    return State(
+        model=model,
+        optimizer=_adamw(model, recipe, fabric.device),
+        average=average,
+        loss_sum=torch.zeros((), dtype=torch.float64, device=fabric.device),
+        best={},
+        progress=Progress(),
+    )
+
+
+def _adamw(model: nn.Module, recipe: Recipe, device: torch.device) -> Optimizer:
+    """AdamW; on CUDA with all that it reads on the device, so that a graph can hold its step."""
+    weights = list(model.parameters())
+    if device.type != "cuda":
+        return AdamW(weights, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+    return AdamW(
+        weights,
+        lr=torch.tensor(recipe.learning_rate, device=device),
+        weight_decay=recipe.weight_decay,
+        capturable=True,
+        fused=not any(w.is_complex() for w in weights),  # the fused kernel knows no complex weights
+    )
+
+
+def _set_rate(optimizer: Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def _make_step(state: State, recipe: Recipe, mask: Mask | None, fabric: Fabric) -> Step:
+    """The recipe's step: captured in a graph where that is possible, through Fabric elsewhere."""
+    network = Network(state.model.train(), mask, mixed=recipe.precision == "bf16-mixed")
+    loss = select(LOSSES, recipe.loss, "loss")
+    wrapped, optimizer = fabric.setup(network, state.optimizer)
+    return eager_step(wrapped, optimizer, loss)
+
+
+def eager_step(model: nn.Module, optimizer: Optimizer, loss_fn: Step) -> Step:
+    """A plain step."""
+
+    def step(inputs: Tensor, targets: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = loss_fn(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def _check_protocol(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Refuse to go on with another recipe, seed or number of samples than the run began with."""
+    for name in given:
+        if saved.get(name) != given[name]:
+            raise ValueError(
+                f"the checkpoint was made with {name} = {saved.get(name)!r}, not {given[name]!r}; "
+                "give the same to go on, or start a new run in another folder."
+            )
+
+
+def _total(model: nn.Module) -> float:
+    """The sum of the weights' norms: finite if and only if all weights are."""
+    return float(sum(torch._foreach_norm([w.detach() for w in model.parameters()])))
+
+
+def _seed(*key: int) -> int:
+    """A seed that is as good as random for every key."""
+    return int(np.random.SeedSequence(key).generate_state(1)[0])
+
+
+def _generator(*key: int) -> Generator:
+    return Generator().manual_seed(_seed(*key))

@@ -11,10 +11,10 @@ Precision = Literal["32", "tf32", "bf16-mixed"]
 
 @dataclass(frozen=True)
 class Recipe:
-    """One training run with AdamW (section C.1.7 of the paper).
+    """One training run with AdamW (section C.2 of the paper).
 
-    A batch is the whole batch, over all devices. The paper searches learning rate, γ and w for each model
-    and problem; the defaults here are the middle of its tables.
+    A batch is the whole batch, over all devices. The paper searches learning rate, γ and w for each
+    model and problem; the defaults here are the middle of its tables.
     """
 
     epochs: int = 1000
@@ -28,7 +28,9 @@ class Recipe:
     loss: Loss = "relative-l1"
     augmentation: Augmentation = "none"
     averaging_half_life: float | None = None  # epochs; None: no averaged weights
-    patience: int | None = 50  # epochs without a better validation error before stopping; None: never
+    patience: int | None = (
+        50  # epochs without a better validation error before stopping; None: never
+    )
     evaluate_every: int = 1  # epochs
     checkpoint_every: float = 30.0  # seconds
     precision: Precision = "32"
@@ -50,9 +52,9 @@ class Recipe:
 PRESETS: dict[str, Recipe] = {
     # The paper's protocol, with what its text leaves open read from the authors' implementation.
     "paper": Recipe(),
-    # The error in evaluation mode jumps while the rate is high, because batch-norm's running statistics lag:
-    # averaged weights with recomputed statistics make the curve smooth, so nothing stops on noise, and a
-    # cosine to zero makes every epoch of the budget count.
+    # The error in evaluation mode jumps while the rate is high, because batch-norm's running
+    # statistics lag: averaged weights with recomputed statistics make the curve smooth, so nothing
+    # stops on noise, and a cosine to zero makes every epoch of the budget count.
     "best": Recipe(
         schedule="cosine",
         warmup_epochs=5,

@@ -1,0 +1,54 @@
+"""How far a predicted field is from the true one, relative to the true one, sample by sample.
+
+Fractions, not percent. A truth that is zero everywhere has no relative error: the result is inf or
+nan.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from torchcno.grids import Grid
+
+Fields = Float[Tensor, "batch channel *space"]
+
+
+def relative_l1(prediction: Fields, truth: Fields) -> Float[Tensor, " batch"]:
+    """‖p − v‖₁ / ‖v‖₁, over channels and space: the error of the paper's Table 1."""
+    return _norm(prediction - truth, 1) / _norm(truth, 1)
+
+
+def relative_l2(prediction: Fields, truth: Fields) -> Float[Tensor, " batch"]:
+    """‖p − v‖₂ / ‖v‖₂, over channels and space."""
+    return _norm(prediction - truth, 2) / _norm(truth, 2)
+
+
+def relative_h1(prediction: Fields, truth: Fields, grid: Grid) -> Float[Tensor, " batch"]:
+    """‖p − v‖_H¹ / ‖v‖_H¹ with ‖v‖²_H¹ = ‖v‖₂² + Σ_a ‖∂_a v‖₂².
+
+    The derivatives are differences of neighbours, (v_{j+1} − v_j) / h: those of the piecewise
+    linear interpolant, which sees the highest modes of the grid in full. On a periodic grid the
+    last point's neighbour is the first.
+    """
+    return (_h1_squared(prediction - truth, grid) / _h1_squared(truth, grid)).sqrt()
+
+
+def _norm(v: Fields, p: float) -> Tensor:
+    # Without a square root of its own, so that the gradient at v = 0 is 0 and not nan.
+    return torch.linalg.vector_norm(v.flatten(1), p, dim=1)
+
+
+def _mean_square(v: Fields) -> Tensor:
+    return v.square().flatten(1).mean(1)
+
+
+def _h1_squared(v: Fields, grid: Grid) -> Tensor:
+    if tuple(v.shape[2:]) != grid.shape:
+        raise ValueError(
+            f"fields of shape {tuple(v.shape[2:])} do not lie on a grid of {grid.shape}."
+        )
+    total = _mean_square(v)
+    for axis, h in enumerate(grid.spacing, start=2):
+        after = v.narrow(axis, 0, 1) if grid.layout == "periodic" else None
+        total = total + _mean_square(torch.diff(v, dim=axis, append=after) / h)
+    return total

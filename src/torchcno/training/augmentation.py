@@ -1,0 +1,47 @@
+"""Pairs that follow from others by a symmetry of the operator: G(g u) = g G(u).
+
+Only right for operators that have the symmetry: `translations` on a periodic domain, `square` where
+the equation and its boundary conditions know no direction. One symmetry is drawn for a batch, so
+that the fields move as a whole and nothing waits for the device.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Generator, Tensor
+
+Transform = Callable[[Tensor], Tensor]
+
+
+def identity(space: torch.Size, generator: Generator) -> Transform:
+    """Leave the fields as they are."""
+    return lambda u: u
+
+
+def translation(space: torch.Size, generator: Generator) -> Transform:
+    """A shift by whole grid steps along every axis, around the edge."""
+    shifts = [int(torch.randint(n, (), generator=generator)) for n in space]
+    axes = list(range(-len(space), 0))
+    return lambda u: u.roll(shifts, axes)
+
+
+def square_symmetry(space: torch.Size, generator: Generator) -> Transform:
+    """One of the symmetries of the cube: axes reversed and exchanged, 8 in two dimensions."""
+    if len(set(space)) > 1:
+        raise ValueError(f"fields of {tuple(space)} are no square; use augmentation='none'.")
+    d = len(space)
+    reversed_axes = [a - d for a in range(d) if torch.randint(2, (), generator=generator)]
+    order = [int(a) - d for a in torch.randperm(d, generator=generator)]
+
+    def apply(u: Tensor) -> Tensor:
+        lead = list(range(u.ndim - d))
+        return u.flip(reversed_axes).permute(lead + order).contiguous()
+
+    return apply
+
+
+AUGMENTATIONS: dict[str, Callable[[torch.Size, Generator], Transform]] = {
+    "none": identity,
+    "translations": translation,
+    "square": square_symmetry,
+}

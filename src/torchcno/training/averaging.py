@@ -1,0 +1,60 @@
+"""Weights averaged over the time of training, and batch-norm statistics that belong to them."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+RECALIBRATION_BATCHES = (
+    32  # of training data: more changes the statistics by less than an epoch does
+)
+
+
+class WeightAverage:
+    """The exponential average of a model's weights w_1, w_2, … over the steps of training.
+
+        a_t = Σ_s d^{t−s} w_s / Σ_s d^{t−s},   1 ≤ s ≤ t,   d = 2^{−1/half-life}
+
+    Normalised at every t, so that it does not remember the weights before the first step. `model`
+    is a copy of the network that holds a_t; its batch-norm statistics need
+    `recalibrate_batch_norm`.
+    """
+
+    def __init__(self, model: nn.Module, half_life: float) -> None:
+        """Average weights of networks like `model` with a half-life in steps."""
+        self.model = copy.deepcopy(model).requires_grad_(False)
+        self.decay = 0.5 ** (1 / half_life)
+        self._averages: list[Tensor] = list(self.model.parameters())
+
+    def update(self, weights: list[Tensor], step: int) -> None:
+        """Take in the weights after `step` = 1, 2, …, in the order of `model.parameters()`."""
+        newest = (1 - self.decay) / (1 - self.decay**step)
+        with torch.no_grad():
+            torch._foreach_lerp_(self._averages, weights, newest)
+
+
+def recalibrate_batch_norm(model: nn.Module, inputs: Tensor, batch_size: int) -> None:
+    """Set the running statistics of `model` to the mean of those of batches of `inputs`.
+
+    Batch-norm layers alone are in training mode meanwhile: dropout stays off, nothing is random.
+    """
+    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    if not norms:
+        return
+    momenta = [norm.momentum for norm in norms]
+    model.eval()
+    for norm in norms:
+        norm.train()
+    batches = inputs[: RECALIBRATION_BATCHES * batch_size].split(batch_size)
+    whole = [batch for batch in batches if len(batch) == batch_size]
+    with torch.no_grad():
+        for i, batch in enumerate(whole, start=1):
+            for norm in norms:
+                # The running mean of i batches. PyTorch's own (momentum None) reads a counter back
+                # from the device in every layer.
+                norm.momentum = 1 / i
+            model(batch)
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+    model.eval()

@@ -1,0 +1,88 @@
+"""Tensors on disk: without pickle, and never half written.
+
+A file is written beside its name, flushed to the disk and moved into place. What a crash, a kill or
+a full disk leaves under the name is the whole old file or the whole new one.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Put `content` under `path`, or leave what is there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".part")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the new name, too, has to outlive a power cut
+    finally:
+        os.close(folder)
+
+
+def save_tensors(
+    path: Path, tensors: Mapping[str, Tensor], note: Mapping[str, Any] | None = None
+) -> None:
+    """Tensors by name, with a JSON `note`, as one safetensors file.
+
+    Complex tensors are kept as pairs of reals: older releases of the format know no complex
+    numbers.
+    """
+    complex_names = [name for name, tensor in tensors.items() if tensor.is_complex()]
+    plain = {
+        name: (torch.view_as_real(tensor) if tensor.is_complex() else tensor)
+        .detach()
+        .to("cpu", copy=True, memory_format=torch.contiguous_format)
+        for name, tensor in tensors.items()
+    }
+    metadata = {"complex": json.dumps(complex_names), "note": json.dumps(note or {})}
+    write_atomically(path, save(plain, metadata))
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the note of `save_tensors`, on the CPU."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a readable safetensors file ({error}).") from error
+    for name in json.loads(metadata.get("complex", "[]")):
+        tensors[name] = torch.view_as_complex(tensors[name])
+    return tensors, json.loads(metadata.get("note", "{}"))
+
+
+def load_into(model: nn.Module, weights: Mapping[str, Tensor], source: str | Path) -> None:
+    """Copy `weights` into `model`; `source` names them in the error if they are another's."""
+    own = model.state_dict()
+    missing = [name for name in own if name not in weights]
+    unknown = [name for name in weights if name not in own]
+    if missing or unknown:
+        said = f"lacks {missing[0]!r}" if missing else f"has {unknown[0]!r}, which the model lacks"
+        raise ValueError(
+            f"{source} is of another model: it {said} ({len(missing)} tensors missing, "
+            f"{len(unknown)} unknown). Build the model from the configuration saved with it."
+        )
+    for name, tensor in own.items():
+        if weights[name].shape != tensor.shape:
+            raise ValueError(
+                f"{source} is of another model: {name!r} is {tuple(weights[name].shape)} there and "
+                f"{tuple(tensor.shape)} here. Build the model from the configuration saved with it."
+            )
+    model.load_state_dict(dict(weights))

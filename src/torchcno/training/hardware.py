@@ -1,0 +1,60 @@
+"""Where a run takes place, and in which arithmetic."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from torchcno.training.recipe import Precision
+
+try:
+    from lightning_fabric import Fabric
+except ImportError:  # the same package, as `lightning` carries it
+    from lightning.fabric import Fabric  # type: ignore[import-not-found, no-redef]
+
+__all__ = ["Fabric", "Hardware", "arithmetic", "launch"]
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The devices of a run. Under torchrun `devices` and `nodes` are those of the launch."""
+
+    accelerator: Literal["auto", "cpu", "cuda"] = "auto"  # auto: CUDA where there is a device
+    devices: int = 1  # a node
+    nodes: int = 1
+
+
+def launch(hardware: Hardware) -> Fabric:
+    """The processes of a run: this one, or data-parallel ones (DDP).
+
+    Several are started here, unless torchrun or Slurm started them already.
+    """
+    devices, nodes = hardware.devices, hardware.nodes
+    if torch.distributed.is_torchelastic_launched():
+        devices = int(os.environ["LOCAL_WORLD_SIZE"])
+        nodes = int(os.environ["WORLD_SIZE"]) // devices
+    fabric = Fabric(
+        accelerator=hardware.accelerator,
+        devices=devices,
+        num_nodes=nodes,
+        strategy="ddp" if devices * nodes > 1 else "auto",
+    )
+    fabric.launch()
+    return fabric
+
+
+@contextmanager
+def arithmetic(precision: Precision) -> Iterator[None]:
+    """Within the context, CUDA multiplies float32 in full ("32") or as TF32 (the others)."""
+    tf32 = precision != "32"
+    matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(matmul)
+        torch.backends.cudnn.allow_tf32 = cudnn

@@ -1,0 +1,63 @@
+"""What training makes small. Every loss is a function of (prediction, target) of a batch."""
+
+from collections.abc import Callable
+from math import sqrt
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from torchcno.metrics import relative_l2
+
+Fields = Float[Tensor, "batch channel *space"]
+
+GRADIENT_WEIGHT = 0.1  # γ of `weighted_l2_loss`
+
+
+def relative_l1_loss(prediction: Fields, target: Fields) -> Float[Tensor, ""]:
+    """Σ_i ‖p_i − v_i‖₁ / Σ_i ‖v_i‖₁: the batch's L¹ error over the batch's L¹ norm."""
+    return (prediction - target).abs().mean() / _over_processes(target.abs().mean())
+
+
+def relative_l2_loss(prediction: Fields, target: Fields) -> Float[Tensor, ""]:
+    """(1/B) Σ_i ‖p_i − v_i‖₂ / ‖v_i‖₂."""
+    return relative_l2(prediction, target).mean()
+
+
+def weighted_l2_loss(prediction: Fields, target: Fields) -> Float[Tensor, ""]:
+    """(1/B) Σ_i [ ‖p_i − v_i‖₂/‖v_i‖₂ + √(γh/2) ‖∇_h(p_i − v_i)‖₂/‖∇_h v_i‖₂ ], γ = 0.1, h = 1/n.
+
+    Cao (2021): the relative L² error with a little of that of the gradient, so that predictions
+    come out smooth. ∇_h are central differences where a point has both neighbours.
+    """
+    of_values = relative_l2(prediction, target)
+    of_gradients = relative_l2(_central_differences(prediction), _central_differences(target))
+    weight = sqrt(GRADIENT_WEIGHT / target.shape[-1] / 2)
+    return (of_values + weight * of_gradients).mean()
+
+
+def _central_differences(v: Fields) -> Tensor:
+    """f(x + h) − f(x − h) along every axis, as further channels, at points inside the grid."""
+    inside = (slice(None), slice(None)) + (slice(1, -1),) * (v.ndim - 2)
+    differences = [(v.roll(-1, axis) - v.roll(1, axis))[inside] for axis in range(2, v.ndim)]
+    return torch.cat(differences, dim=1)
+
+
+def _over_processes(value: Tensor) -> Tensor:
+    """The mean of `value` over the processes of a run.
+
+    A norm of the targets belongs to the whole batch: with the share of one process in its place,
+    several processes would follow another loss than one.
+    """
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return value
+    total = value.clone()
+    torch.distributed.all_reduce(total)
+    return total / torch.distributed.get_world_size()
+
+
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "relative-l1": relative_l1_loss,
+    "relative-l2": relative_l2_loss,
+    "weighted-l2": weighted_l2_loss,
+}

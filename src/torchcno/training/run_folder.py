@@ -1,0 +1,82 @@
+"""The files of a run: metrics.jsonl, model.safetensors and checkpoint/."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from torchcno.training.checkpoint import load_tensors, save_tensors
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder in which one run keeps its rows, its best weights and its state."""
+
+    path: Path
+
+    @property
+    def metrics(self) -> Path:
+        """A row of JSON an epoch."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def weights(self) -> Path:
+        """The best weights on validation."""
+        return self.path / "model.safetensors"
+
+    @property
+    def checkpoint(self) -> Path:
+        """Everything that a run needs to go on."""
+        return self.path / "checkpoint" / "state.safetensors"
+
+    def claim(self) -> None:
+        """Start a new run here; refuse where there is one."""
+        if self.metrics.exists() or self.checkpoint.exists():
+            raise ValueError(
+                f"{self.path} holds a run already; go on with it (`cno resume {self.path}`) "
+                "or choose another folder."
+            )
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    def append(self, row: Mapping[str, Any]) -> int:
+        """Add a row to the metrics; the bytes they have now."""
+        with self.metrics.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        return self.metrics.stat().st_size
+
+    def save(
+        self, state: Mapping[str, Tensor], note: Mapping[str, Any], best: Mapping[str, Tensor]
+    ) -> None:
+        """Put the state of the run in the checkpoint, and the best weights so far beside it."""
+        if self.metrics.exists():
+            # Rows that the checkpoint counts have to be on the disk before it is.
+            with self.metrics.open("rb") as file:
+                os.fsync(file.fileno())
+        save_tensors(self.checkpoint, state, note)
+        self.save_best(best)
+
+    def save_best(self, best: Mapping[str, Tensor]) -> None:
+        """Put the best weights in their file, where there are any yet."""
+        if best:
+            save_tensors(self.weights, best)
+
+    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """State and note of the last `save`; None where there was none."""
+        return load_tensors(self.checkpoint) if self.checkpoint.exists() else None
+
+    def rewind(self, metrics_bytes: int, best: Mapping[str, Tensor]) -> None:
+        """Forget what a killed run wrote after the checkpoint that is now gone on from."""
+        size = self.metrics.stat().st_size if self.metrics.exists() else 0
+        if size < metrics_bytes:
+            raise ValueError(
+                f"{self.metrics} has {size} bytes, of {metrics_bytes} that the checkpoint counts: "
+                "rows are lost. Put the file back, or start again in another folder."
+            )
+        if size:
+            os.truncate(self.metrics, metrics_bytes)
+        self.weights.unlink(missing_ok=True)
+        self.save_best(best)

@@ -1,0 +1,92 @@
+"""Everything that changes in the course of a run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from torchcno.training.averaging import WeightAverage
+from torchcno.training.checkpoint import load_into
+
+
+@dataclass
+class Progress:
+    """How far a run is."""
+
+    epoch: int = 0  # epochs that are over
+    batch: int = 0  # steps of the current one that are over
+    best_epoch: int = 0
+    best_error: float | None = None
+    seconds: float = 0.0  # that the epochs took
+    metrics_bytes: int = 0  # of metrics.jsonl
+
+
+@dataclass
+class State:
+    """A run between two steps: `tensors` and `progress` are enough to go on to the last bit."""
+
+    model: nn.Module
+    optimizer: Optimizer
+    average: WeightAverage | None
+    loss_sum: Tensor  # over the steps of the current epoch, on the device
+    best: dict[str, Tensor]  # the weights of progress.best_epoch; empty before the first evaluation
+    progress: Progress
+
+    @property
+    def evaluated(self) -> nn.Module:
+        """The network that is judged on validation and kept: the averaged one if there is one."""
+        return self.average.model if self.average else self.model
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors of the state by name."""
+        groups: dict[str, Mapping[str, Tensor]] = {
+            "model": self.model.state_dict(),
+            "average": self.average.model.state_dict() if self.average else {},
+            "best": self.best,
+            "random": _random_state(self.loss_sum.device),
+            "loss": {"sum": self.loss_sum},
+        }
+        for i, entries in self.optimizer.state_dict()["state"].items():
+            groups[f"optimizer.{i}"] = entries
+        return {
+            f"{group}/{name}": t for group, items in groups.items() for name, t in items.items()
+        }
+
+    def restore(self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
+        """Take over the tensors and the progress of a saved state."""
+        groups: dict[str, dict[str, Tensor]] = {}
+        for key, tensor in tensors.items():
+            group, name = key.split("/", maxsplit=1)
+            groups.setdefault(group, {})[name] = tensor
+        load_into(self.model, groups["model"], "the checkpoint")
+        if self.average:
+            load_into(self.average.model, groups["average"], "the checkpoint")
+        moments = {
+            int(group.removeprefix("optimizer.")): entries
+            for group, entries in groups.items()
+            if group.startswith("optimizer.")
+        }
+        # Rate and decay are the recipe's: only the moments are state.
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": moments})
+        device = self.loss_sum.device
+        self.best = {name: t.to(device) for name, t in groups.get("best", {}).items()}
+        self.loss_sum.copy_(groups["loss"]["sum"])
+        self.progress = Progress(**progress)
+        _set_random_state(groups["random"], device)
+
+
+def _random_state(device: torch.device) -> dict[str, Tensor]:
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def _set_random_state(states: Mapping[str, Tensor], device: torch.device) -> None:
+    torch.set_rng_state(states["cpu"])
+    # A run may go on on another kind of device, where its own seeds of the next epoch take over.
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
