@@ -1,1 +1,26 @@
-"""problems"""
+"""The benchmark problems: each a distribution of inputs and a solver."""
+
+from torchcno.problems.allen_cahn import AllenCahn
+from torchcno.problems.darcy import Darcy
+from torchcno.problems.navier_stokes import NavierStokes
+from torchcno.problems.poisson import Poisson
+from torchcno.problems.problem import SPLITS, Problem
+from torchcno.problems.transport import DiscontinuousTransport, SmoothTransport
+from torchcno.problems.vorticity import Vorticity
+from torchcno.problems.wave import Wave
+
+PROBLEMS: dict[str, type[Problem]] = {
+    problem.name: problem
+    for problem in (
+        Poisson,
+        Wave,
+        SmoothTransport,
+        DiscontinuousTransport,
+        AllenCahn,
+        NavierStokes,
+        Darcy,
+        Vorticity,
+    )
+}
+
+__all__ = ["PROBLEMS", "SPLITS", "Problem"]

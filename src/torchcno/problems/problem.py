@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Generator, Tensor
@@ -19,11 +19,11 @@ Split = Literal["train", "val", "test", "ood"]
 class Problem(ABC):
     """A PDE's solution operator G: u ↦ v, given by a distribution of inputs u and a solver for v.
 
-    A subclass states its equation in the docstring, in one line first, and its constants as fields with
-    the paper's values. Fields are `(sample, channel, y, x)`, physical values, float64 inside.
+    A subclass states its equation in the docstring, in one line first, and its constants as fields
+    with the paper's values. Fields are `(sample, channel, y, x)`, physical values, float64 inside.
 
-    `sample_inputs` and `solve` work on the whole state that the equation needs; `observe` picks from a
-    state what networks see. The two differ where the benchmark shows a part only: one component of a
+    `sample_inputs` and `solve` work on the whole state that the equation needs; `observe` picks
+    what networks see of it. The two differ where the benchmark shows a part only: one component of a
     velocity, or initial data without what flows in from outside.
     """
 
@@ -54,7 +54,7 @@ class Problem(ABC):
 
     @abstractmethod
     def sample_inputs(self, grid: Grid, n: int, generator: Generator) -> Tensor:
-        """`n` random states on `grid`, drawn from a CPU generator: (n, state channel, y, x), float64.
+        """`n` random states on `grid`, from a CPU generator: (n, state channel, y, x), float64.
 
         A generator stands for functions: the same one gives the same functions on every grid.
         """
@@ -76,22 +76,24 @@ class Problem(ABC):
     ) -> tuple[Tensor, Tensor]:
         """Inputs and outputs at `resolution` as networks see them, one sample a generator.
 
-        Float64 on the CPU, whatever the `device` that solves. A sample depends on its generator alone.
+        Float64 on the CPU, whatever `device` solves. A sample depends on its generator alone.
+        On the CPU it does so to the last bit, since samples are solved one by one: the rounding of
+        batched products depends on the batch, and a sample there fills the cores' caches already.
         """
         grid = self.solver_grid(resolution)
         states = torch.cat([self.sample_inputs(grid, 1, generator) for generator in generators])
         states = states.to(device)
-        inputs, outputs = (
-            self.restrict(self.observe(fields), resolution).cpu()
-            for fields in (states, self.solve(states))
-        )
-        return inputs, outputs
+        batches = states.split(1) if states.device.type == "cpu" else [states]
+        outputs = torch.cat([self.solve(batch) for batch in batches])
+        return self._seen(states, resolution), self._seen(outputs, resolution)
 
-    def for_split(self, split: str) -> Self:
+    def _seen(self, fields: Tensor, resolution: int) -> Tensor:
+        return self.restrict(self.observe(fields), resolution).cpu()
+
+    def for_split(self, split: str) -> "Problem":
         """This problem with the constants of `split`."""
-        return replace(
-            self, **select({**dict.fromkeys(SPLITS, {}), "ood": self.ood}, split, "split")
-        )
+        constants: dict[str, Mapping[str, Any]] = {key: {} for key in SPLITS}
+        return replace(self, **select({**constants, "ood": self.ood}, split, "split"))
 
     def mask(self, inputs: Tensor) -> Tensor | None:
         """Where outputs count, from physical inputs; None: everywhere."""

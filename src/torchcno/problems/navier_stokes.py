@@ -1,0 +1,153 @@
+"""The Navier-Stokes equations at high Reynolds number: thin shear layers."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from jaxtyping import Complex, Float
+from torch import Generator, Tensor
+
+from torchcno.grids import Grid
+from torchcno.problems.problem import Problem
+from torchcno.problems.random_fields import uniform
+from torchcno.problems.torus_flow import TorusFlow, torus_flow
+
+
+@dataclass(frozen=True)
+class NavierStokes(Problem):
+    """Navier-Stokes equations: shear layers u(0) ↦ u(T) of u_t + (u·∇)u + ∇p = νΔu, div u = 0.
+
+    On the unit torus, section 3 and SM "Navier-Stokes". The initial velocity is the divergence-free
+    part of (u_0, 0), two layers of width ρ at y = 1/2 ∓ d that a random curve displaces:
+
+        u_0 = tanh(2π(η − (1/2 − d))/ρ) for η ≤ 1/2,  tanh(2π((1/2 + d) − η)/ρ) otherwise
+        η = y + σ_δ(x),   σ_δ(x) = δ Σ_{k=1}^p α_k sin(2πkx − β_k),   α ~ U(0, 1), β ~ U(0, 2π)
+
+    Solved by the spectral viscosity method with the modes of N² points,
+
+        ∂_t û_k + (I − kkᵀ/|k|²) (div(u ⊗ u))^_k = −ε_N Q̂_k |k|² û_k
+        Q̂_k = max(0, 1 − m_N²/|k|²),   m_N = √N,   ε_N = 0.05/N  (ν ≈ 4e-4 for N = 128)
+
+    free of aliasing (products on 3N/2 points), in time by SSPRK3. The wavenumbers of advection are
+    2πk; those of viscosity are integer k unless `viscosity_wavenumbers` says angular. States are
+    (u, v); networks see the horizontal u alone unless `components` is "uv".
+    """
+
+    components: Literal["u", "uv"] = "u"
+    rho: float = 0.1  # ρ, thickness of the layers
+    offset: float = 0.25  # d, distance of the layers from y = 1/2
+    delta: float = 0.025  # δ, size of the displacement
+    p: int = 10  # its number of modes
+    T: float = 1.0  # final time
+    N: int = 128  # points an axis of the solver
+    epsilon: float = 0.05  # ε_N N
+    viscosity_wavenumbers: Literal["integer", "angular"] = "integer"
+    # Δt · 2πK max(|u| + |v|): the spectral radius of advection, against √3 where SSPRK3 is stable.
+    cfl: float = 1.5
+
+    name: ClassVar = "navier-stokes"
+    layout: ClassVar = "periodic"
+    boundary: ClassVar = "periodic"
+    samples: ClassVar[Mapping[str, int]] = {"train": 750, "val": 128, "test": 128, "ood": 128}
+    ood: ClassVar[Mapping[str, Any]] = {"rho": 0.09, "offset": 0.2}
+    state_channels: ClassVar = 2
+    input_label: ClassVar = "u(0)"
+    output_label: ClassVar = "u(T)"
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        """One each, or two with both components."""
+        return len(self.components), len(self.components)
+
+    def solver_grid(self, resolution: int) -> Grid:
+        """N² points, whatever the resolution of the data."""
+        return self.grid(self.N)
+
+    def observe(self, fields: Tensor) -> Tensor:
+        """u, or (u, v)."""
+        return fields[:, : len(self.components)]
+
+    def sample_inputs(self, grid: Grid, n: int, generator: Generator) -> Tensor:
+        """Random perturbed layers: (n, [u, v], y, x)."""
+        alpha = uniform((0.0, 1.0), n, self.p, 1, generator=generator)
+        beta = uniform((0.0, 2 * math.pi), n, self.p, 1, generator=generator)
+        (n_points, _) = grid.shape
+        # tanh is not band-limited: on twice the points what folds back is below 1e-8.
+        y, x = grid.resized(2 * n_points, 2 * n_points).mesh()
+        k = torch.arange(1, self.p + 1, dtype=torch.float64)[:, None]
+        sigma = self.delta * (alpha * torch.sin(2 * math.pi * k * x[0] - beta)).sum(1)
+        eta = (y + sigma[:, None, :]) % 1.0
+        # Both branches at once: the distance inwards from the nearer layer.
+        u = torch.tanh(2 * math.pi / self.rho * (self.offset - (eta - 0.5).abs()))
+        flow = torus_flow(n_points, u.device)
+        layers = torch.stack([u, torch.zeros_like(u)], dim=1)
+        return flow.velocity(*flow.vorticity(layers), n_points)
+
+    def solve(self, inputs: Tensor) -> Tensor:
+        """(u, v) at time T."""
+        return self.trajectory(inputs, [self.T])[:, 0]
+
+    def trajectory(
+        self, inputs: Float[Tensor, "batch 2 n n"], times: Sequence[float]
+    ) -> Float[Tensor, "batch time 2 n n"]:
+        """(u, v) at increasing `times`, from the initial velocity."""
+        velocity = self.checked(inputs)
+        if velocity.shape[-1] != self.N:
+            raise ValueError(
+                f"{self.name} is solved on N = {self.N} points an axis, not {velocity.shape[-1]}; "
+                f"sample on `solver_grid`, or use N={velocity.shape[-1]}."
+            )
+        if any(after < before for before, after in zip([0.0, *times], times, strict=False)):
+            raise ValueError(f"times {list(times)} must increase from 0.")
+        flow = torus_flow(self.N, velocity.device)
+        damping = self._damping(flow)
+        omega_hat, mean = flow.vorticity(velocity)
+        states, now = [], 0.0
+        for time in times:
+            omega_hat = _advance(flow, omega_hat, mean, damping, time - now, self.cfl)
+            states.append(flow.velocity(omega_hat, mean, self.N))
+            now = time
+        return torch.stack(states, dim=1)
+
+    def _damping(self, flow: TorusFlow) -> Complex[Tensor, "ky kx"]:
+        """−ε_N Q̂_k |k|²."""
+        k_squared = flow.integer_k_squared
+        unit = {"integer": 1.0, "angular": 2 * math.pi}[self.viscosity_wavenumbers]
+        # Q̂_k |k|² = max(0, |k|² − m_N²) with m_N² = N
+        return (-self.epsilon / self.N * unit**2 * (k_squared - self.N).clamp(min=0)).to(
+            torch.complex128
+        )
+
+
+def _advance(
+    flow: TorusFlow,
+    omega_hat: Complex[Tensor, "batch ky kx"],
+    mean: Complex[Tensor, "batch 2"],
+    damping: Complex[Tensor, "ky kx"],
+    duration: float,
+    cfl: float,
+) -> Complex[Tensor, "batch ky kx"]:
+    """ω̂ after `duration`, by SSPRK3 steps that every sample chooses for itself.
+
+    A sample's steps do not depend on the batch it is in; one that has arrived waits with Δt = 0.
+    """
+
+    def tendency(omega_hat: Tensor, velocity: Tensor) -> Tensor:
+        return torch.addcmul(flow.self_advection(velocity), damping, omega_hat)
+
+    def euler(omega_hat: Tensor, dt: Tensor) -> Tensor:
+        velocity = flow.products_velocity(omega_hat, mean)
+        return torch.addcmul(omega_hat, dt, tendency(omega_hat, velocity))
+
+    left = torch.full((len(omega_hat), 1, 1), duration, dtype=torch.float64, device=mean.device)
+    while (left > 0).any():
+        velocity = flow.products_velocity(omega_hat, mean)
+        speed = velocity.abs().sum(1).amax((-2, -1)).view(-1, 1, 1)
+        dt = torch.minimum(left, cfl / (2 * math.pi * flow.K * speed))
+        left = left - dt
+        first = torch.addcmul(omega_hat, dt, tendency(omega_hat, velocity))
+        second = torch.lerp(omega_hat, euler(first, dt), 1 / 4)
+        omega_hat = torch.lerp(omega_hat, euler(second, dt), 2 / 3)
+    return omega_hat

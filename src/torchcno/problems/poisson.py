@@ -1,0 +1,47 @@
+"""The Poisson equation with a source of many scales."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Generator, Tensor
+
+from torchcno.grids import Grid
+from torchcno.problems.problem import Problem
+from torchcno.problems.random_fields import sine_series
+from torchcno.problems.sine_space import multiply_modes
+
+
+@dataclass(frozen=True)
+class Poisson(Problem):
+    """Poisson equation: source f ↦ solution u of −Δu = f with u = 0 on the edge.
+
+        f = π/K² Σ_{i,j=1}^K a_ij (i² + j²)^{−r} sin(πix) sin(πjy),   a_ij ~ U(−1, 1)
+
+    on the unit square, section 3 and SM "Poisson Equation". Solved exactly in the sine modes of the
+    grid: û_ij = f̂_ij / (π² (i² + j²)).
+    """
+
+    K: int = 16  # modes an axis
+    r: float = -0.5  # decay of the amplitudes; negative: they grow
+
+    name: ClassVar = "poisson"
+    layout: ClassVar = "inclusive"
+    boundary: ClassVar = "odd"
+    samples: ClassVar[Mapping[str, int]] = {"train": 1024, "val": 128, "test": 256, "ood": 256}
+    ood: ClassVar[Mapping[str, Any]] = {"K": 20}
+    input_label: ClassVar = "source f"
+    output_label: ClassVar = "solution u"
+
+    def sample_inputs(self, grid: Grid, n: int, generator: Generator) -> Tensor:
+        """Random sources f."""
+        return sine_series(grid, n, self.K, (self.r, self.r), generator)
+
+    def solve(self, inputs: Tensor) -> Tensor:
+        """u from f."""
+        return multiply_modes(self.checked(inputs), _inverse_laplacian)
+
+
+def _inverse_laplacian(k_squared: Tensor) -> Tensor:
+    return 1 / (math.pi**2 * k_squared)

@@ -1,0 +1,111 @@
+"""Random functions by their coefficients: the same draw is the same function on every grid."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+from torchcno.grids import Grid
+
+
+def uniform(bounds: tuple[float, float], *shape: int, generator: Generator) -> Tensor:
+    """Independent draws from U(low, high) of the given shape, in float64."""
+    low, high = bounds
+    return low + (high - low) * torch.rand(*shape, generator=generator, dtype=torch.float64)
+
+
+def sine_series(
+    grid: Grid, n: int, K: int, r: tuple[float, float], generator: Generator
+) -> Float[Tensor, "n 1 y x"]:
+    """Random sine series of K modes an axis, Eq. (posf) of section 3.
+
+        f(x, y) = π/K² Σ_{i,j=1}^K a_ij (i² + j²)^{−r} sin(πix) sin(πjy),   a_ij ~ U(−1, 1)
+
+    with r ~ U(r[0], r[1]), one draw a function.
+    """
+    if K < 1:
+        raise ValueError(f"K = {K} modes make no function; use K ≥ 1.")
+    if min(grid.shape) < K + 2:
+        raise ValueError(
+            f"a grid of {grid.shape} points does not resolve K = {K} sine modes; "
+            f"use a resolution of at least {K + 2}, or a smaller K."
+        )
+    a = uniform((-1.0, 1.0), n, K, K, generator=generator)
+    decay = uniform(r, n, 1, 1, generator=generator)
+    k = torch.arange(1, K + 1, dtype=torch.float64)
+    amplitudes = math.pi / K**2 * a * (k[:, None] ** 2 + k**2) ** -decay
+    sines_y, sines_x = (torch.sin(math.pi * grid.axis(i)[:, None] * k) for i in (0, 1))
+    return (sines_y @ amplitudes @ sines_x.T)[:, None]
+
+
+@dataclass(frozen=True)
+class SquaredExponential:
+    """Centred Gaussian field on the unit square with covariance σ² exp(−|x − y|²/l²).
+
+    The covariance is made periodic on an interval long enough that its images are below e^{−36} of
+    it, and so is a trigonometric series with Gaussian coefficients: exact to rounding on any grid.
+    """
+
+    variance: float  # σ²
+    length: float  # l
+
+    def sample(self, grid: Grid, n: int, generator: Generator) -> Float[Tensor, "n 1 y x"]:
+        """`n` fields on `grid`."""
+        period = 1 + 6 * self.length
+        # exp(−(πkl/P)²) < e^{−36} beyond this k
+        k_max = math.ceil(6 * period / (math.pi * self.length))
+        k = _wavenumbers(k_max)
+        peak = self.length * math.sqrt(math.pi) / period
+        along_axis = peak * torch.exp(-((math.pi * k * self.length / period) ** 2))
+        spectrum = self.variance * along_axis[:, None] * along_axis
+        return _trigonometric_field(grid, n, spectrum, period, generator)
+
+
+@dataclass(frozen=True)
+class PeriodicMatern:
+    """Centred Gaussian field N(0, s (−Δ + τ²)^{−α}) on the unit torus, of zero mean over it."""
+
+    scale: float  # s
+    tau: float  # τ
+    alpha: float  # α
+    k_max: int  # modes |k|∞ ≤ k_max
+
+    def sample(self, grid: Grid, n: int, generator: Generator) -> Float[Tensor, "n 1 y x"]:
+        """`n` fields on `grid`, whose points resolve every mode of the series."""
+        if min(grid.shape) <= 2 * self.k_max:
+            raise ValueError(
+                f"a grid of {grid.shape} points does not resolve {self.k_max} wavenumbers; "
+                f"use at least {2 * self.k_max + 1} points an axis."
+            )
+        omega_squared = (2 * math.pi * _wavenumbers(self.k_max)) ** 2
+        laplacian = omega_squared[:, None] + omega_squared
+        spectrum = self.scale * (laplacian + self.tau**2) ** -self.alpha
+        return _trigonometric_field(grid, n, spectrum * (laplacian > 0), 1.0, generator)
+
+
+def _wavenumbers(k_max: int) -> Tensor:
+    """The wavenumber of each function of `_trigonometric_basis`."""
+    k = torch.arange(k_max + 1, dtype=torch.float64)
+    return torch.cat([k, k[1:]])
+
+
+@lru_cache(maxsize=64)
+def _trigonometric_basis(grid: Grid, axis: int, period: float, k_max: int) -> Tensor:
+    """1, √2 cos(2πkx/P), √2 sin(2πkx/P), k = 1 … k_max, on an axis: (points, functions)."""
+    x = grid.axis(axis)
+    phase = 2 * math.pi / period * x[:, None] * torch.arange(1, k_max + 1, dtype=torch.float64)
+    root = math.sqrt(2)
+    return torch.cat([torch.ones_like(x)[:, None], root * phase.cos(), root * phase.sin()], dim=1)
+
+
+def _trigonometric_field(
+    grid: Grid, n: int, spectrum: Tensor, period: float, generator: Generator
+) -> Tensor:
+    """Σ_{kl} √λ_kl ξ_kl φ_k(y) φ_l(x) with ξ ~ N(0, 1) independent and variances λ = `spectrum`."""
+    xi = torch.randn(n, *spectrum.shape, generator=generator, dtype=torch.float64)
+    k_max = (len(spectrum) - 1) // 2
+    along_y, along_x = (_trigonometric_basis(grid, axis, period, k_max) for axis in (0, 1))
+    return (along_y @ (spectrum.sqrt() * xi) @ along_x.T)[:, None]

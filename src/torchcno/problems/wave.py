@@ -1,0 +1,48 @@
+"""The wave equation: standing waves of many scales."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Generator, Tensor
+
+from torchcno.grids import Grid
+from torchcno.problems.problem import Problem
+from torchcno.problems.random_fields import sine_series
+from torchcno.problems.sine_space import multiply_modes
+
+
+@dataclass(frozen=True)
+class Wave(Problem):
+    """Wave equation: initial displacement f ↦ u(T) of u_tt = c² Δu at rest, u = 0 on the edge.
+
+        f = π/K² Σ_{i,j=1}^K a_ij (i² + j²)^{−r} sin(πix) sin(πjy),   a_ij ~ U(−1, 1)
+
+    on the unit square, section 3 and SM "Wave Equation". Solved exactly in the sine modes of the
+    grid: û_ij(T) = f̂_ij cos(cπT √(i² + j²)).
+    """
+
+    K: int = 24  # modes an axis
+    r: float = 1.0  # decay of the amplitudes
+    c: float = 0.1  # speed of propagation
+    T: float = 5.0  # final time
+
+    name: ClassVar = "wave"
+    layout: ClassVar = "inclusive"
+    boundary: ClassVar = "odd"
+    samples: ClassVar[Mapping[str, int]] = {"train": 512, "val": 128, "test": 256, "ood": 256}
+    ood: ClassVar[Mapping[str, Any]] = {"K": 32, "r": 0.85}
+    input_label: ClassVar = "u(0)"
+    output_label: ClassVar = "u(T)"
+
+    def sample_inputs(self, grid: Grid, n: int, generator: Generator) -> Tensor:
+        """Random initial displacements f."""
+        return sine_series(grid, n, self.K, (self.r, self.r), generator)
+
+    def solve(self, inputs: Tensor) -> Tensor:
+        """u(T) from f."""
+        return multiply_modes(self.checked(inputs), self._phase)
+
+    def _phase(self, k_squared: Tensor) -> Tensor:
+        return (self.c * math.pi * self.T * k_squared.sqrt()).cos()
