@@ -1,1 +1,1 @@
-"""evaluation"""
+"""Evaluation: errors, timing, and what resolution and aliasing do to an operator."""

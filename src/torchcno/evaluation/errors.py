@@ -1,0 +1,71 @@
+"""How well an operator predicts: relative errors sample by sample, and their statistics.
+
+The published errors are medians over samples of the relative L1 error on normalised fields. Fields
+around 0.5 make it smaller than the physical error, so both are always given.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from torchcno.data.dataset import Fields, Normalization
+from torchcno.metrics import relative_h1, relative_l1, relative_l2
+from torchcno.training.pairs import Mask, fill
+
+SampleErrors = Mapping[str, Mapping[str, Float[Tensor, " sample"]]]  # by metric, then space
+
+STATISTICS: dict[str, Callable[[Tensor], Tensor]] = {
+    "median": lambda errors: errors.quantile(0.5),
+    "mean": lambda errors: errors.mean(),
+    "q05": lambda errors: errors.quantile(0.05),
+    "q25": lambda errors: errors.quantile(0.25),
+    "q75": lambda errors: errors.quantile(0.75),
+    "q95": lambda errors: errors.quantile(0.95),
+}
+
+
+def sample_errors(
+    prediction: Float[Tensor, "sample channel *space"],
+    fields: Fields,
+    normalization: Normalization,
+    mask: Mask | None = None,
+) -> SampleErrors:
+    """The relative errors of physical predictions of `fields.outputs`, as fractions, in float64.
+
+    `mask` says from the physical inputs where outputs count (`Problem.mask`): elsewhere prediction
+    and truth are set to 1 before the error is taken, as the paper does inside the airfoil.
+    """
+    if prediction.shape != fields.outputs.shape:
+        raise ValueError(
+            f"predictions of shape {tuple(prediction.shape)} cannot be compared with outputs of "
+            f"{tuple(fields.outputs.shape)}; predict from the inputs of the same fields."
+        )
+    errors: dict[str, dict[str, Tensor]] = {"relative_l1": {}, "relative_l2": {}, "relative_h1": {}}
+    physical = prediction.to(fields.outputs.device, torch.float64), fields.outputs.double()
+    spaces = {
+        "normalized": tuple(normalization.normalize_outputs(v) for v in physical),
+        "physical": physical,
+    }
+    for space, pair in spaces.items():
+        p, v = (fill(field, fields.inputs, mask) for field in pair)
+        errors["relative_l1"][space] = relative_l1(p, v)
+        errors["relative_l2"][space] = relative_l2(p, v)
+        errors["relative_h1"][space] = relative_h1(p, v, fields.grid)
+    return errors
+
+
+def summary(errors: SampleErrors) -> dict[str, dict[str, float]]:
+    """Statistics over samples, in percent, as `result.json` has them.
+
+    >>> summary(errors)["relative_l1_median_percent"]
+    {'normalized': 0.21, 'physical': 1.55}
+    """
+    return {
+        f"{metric}_{name}_percent": {
+            space: 100 * float(statistic(samples)) for space, samples in spaces.items()
+        }
+        for metric, spaces in errors.items()
+        for name, statistic in STATISTICS.items()
+    }
