@@ -41,8 +41,8 @@ SIGMAS: dict[str, Sigma] = {
 def filtered_activation(
     x: Float[Tensor, "batch channel *space"],
     bias: Float[Tensor, " channel"],
-    ups: Sequence[Float[Tensor, "n_fine n_in"]],
-    downs: Sequence[Float[Tensor, "n_out n_fine"]],
+    ups: Sequence[Float[Tensor, "_ _"]],
+    downs: Sequence[Float[Tensor, "_ _"]],
     sigma: Sigma,
 ) -> Float[Tensor, "batch channel *out_space"]:
     """D σ(U (x + b)) with one matrix of U and of D an axis; in two dimensions

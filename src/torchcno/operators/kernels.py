@@ -1,0 +1,357 @@
+"""The filtered activation in one pass: bias, upsampling, σ and downsampling, all on chip.
+
+    Y = D_r σ(U_r (X + b) U_cᵀ) D_cᵀ     for every channel of every sample, and the same on lines
+
+This is `torchcno.operators.activation.filtered_activation` as one operator,
+`torch.ops.torchcno.filtered_activation`, so that autograd, torch.compile, torch.export and CUDA
+graphs see a single node. On CUDA it runs the Triton programs of `triton_activation.py`. Nothing of
+the fine grid reaches device memory: the backward pass makes it again. Elsewhere the operator is
+matrix products.
+"""
+
+import importlib.util
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+Arithmetic = Literal["ieee", "tf32", "bf16"]
+
+SIGMAS = frozenset({"leaky_relu", "relu", "gelu", "silu", "tanh", "polynomial"})
+LARGEST = {1: 256, 2: 128}  # points an axis that fit on chip, by dimension
+DTYPES = frozenset({torch.float32, torch.bfloat16})
+
+# Triton comes with CUDA builds of torch. It is imported when the first kernel is launched.
+_HAS_TRITON = importlib.util.find_spec("triton") is not None
+
+
+def is_supported(x: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str) -> bool:
+    """Whether the fused operator is the faster way: by device, type, dimension, size and σ.
+
+    A decision by metadata alone, so that it can be traced. The matrices must be constants: the
+    operator has no gradient with respect to them.
+    """
+    return (
+        _HAS_TRITON
+        and x.is_cuda
+        and x.dtype in DTYPES
+        and sigma in SIGMAS
+        and len(ups) in LARGEST
+        and x.ndim == 2 + len(ups)
+        and max(*(up.shape[1] for up in ups), *(len(down) for down in downs)) <= LARGEST[len(ups)]
+        and not any(matrix.requires_grad for matrix in [*ups, *downs])
+    )
+
+
+def fused_activation(
+    x: Tensor, bias: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
+) -> Tensor:
+    """D σ(U (x + b)) with one matrix of U and of D an axis; σ by its name.
+
+    x (batch, channel, *space) float32 or bfloat16, in either memory format, which the result keeps;
+    U: (n_fine, n_in), D: (n_out, n_fine) in float32. Float32 products are exact or TF32 as
+    `torch.backends.cuda.matmul.allow_tf32` says; bfloat16 ones accumulate in float32.
+    """
+    y: Tensor = torch.ops.torchcno.filtered_activation(x, bias, list(ups), list(downs), sigma)
+    return y
+
+
+@torch.library.custom_op("torchcno::filtered_activation", mutates_args=())
+def _forward(
+    x: Tensor, bias: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
+) -> Tensor:
+    return _dense(x, bias, ups, downs, sigma)
+
+
+@torch.library.custom_op("torchcno::filtered_activation_backward", mutates_args=())
+def _backward(
+    dy: Tensor,
+    x: Tensor,
+    bias: Tensor,
+    ups: Sequence[Tensor],
+    downs: Sequence[Tensor],
+    sigma: str,
+) -> tuple[Tensor, Tensor]:
+    return _dense_backward(dy, x, bias, ups, downs, sigma)
+
+
+@_forward.register_kernel("cuda")
+def _forward_cuda(
+    x: Tensor, bias: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
+) -> Tensor:
+    return _or_dense(launch_forward, _dense, x, bias, ups, downs, sigma)
+
+
+@_backward.register_kernel("cuda")
+def _backward_cuda(
+    dy: Tensor,
+    x: Tensor,
+    bias: Tensor,
+    ups: Sequence[Tensor],
+    downs: Sequence[Tensor],
+    sigma: str,
+) -> tuple[Tensor, Tensor]:
+    return _or_dense(launch_backward, _dense_backward, dy, x, bias, ups, downs, sigma)
+
+
+@_forward.register_fake
+def _forward_fake(
+    x: Tensor, bias: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
+) -> Tensor:
+    return _empty_output(x, downs)
+
+
+@_backward.register_fake
+def _backward_fake(
+    dy: Tensor,
+    x: Tensor,
+    bias: Tensor,
+    ups: Sequence[Tensor],
+    downs: Sequence[Tensor],
+    sigma: str,
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x, memory_format=_memory_format(x)), torch.empty_like(bias)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, bias, ups, downs, sigma = inputs
+    ctx.save_for_backward(x, bias, *ups, *downs)
+    ctx.dimension, ctx.sigma = len(ups), sigma
+
+
+def _differentiate(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
+    x, bias, *matrices = ctx.saved_tensors
+    ups, downs = matrices[: ctx.dimension], matrices[ctx.dimension :]
+    dx, dbias = torch.ops.torchcno.filtered_activation_backward(dy, x, bias, ups, downs, ctx.sigma)
+    return dx, dbias, [None] * ctx.dimension, [None] * ctx.dimension, None
+
+
+_forward.register_autograd(_differentiate, setup_context=_save)
+
+
+def _dense(
+    x: Tensor, bias: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
+) -> Tensor:
+    # Imported here: `activation` chooses between its own definition and this module.
+    from torchcno.operators.activation import SIGMAS as FUNCTIONS
+    from torchcno.operators.activation import filtered_activation
+
+    ups, downs = [up.to(x.dtype) for up in ups], [down.to(x.dtype) for down in downs]
+    y = filtered_activation(x, bias.to(x.dtype), ups, downs, FUNCTIONS[sigma])
+    return y.contiguous(memory_format=_memory_format(x))
+
+
+def _dense_backward(
+    dy: Tensor,
+    x: Tensor,
+    bias: Tensor,
+    ups: Sequence[Tensor],
+    downs: Sequence[Tensor],
+    sigma: str,
+) -> tuple[Tensor, Tensor]:
+    vjp = torch.func.vjp(lambda x, bias: _dense(x, bias, ups, downs, sigma), x, bias)[1]
+    dx, dbias = vjp(dy)
+    return dx.contiguous(memory_format=_memory_format(x)), dbias.contiguous()
+
+
+def _memory_format(x: Tensor) -> torch.memory_format:
+    if x.ndim == 4 and not x.is_contiguous():
+        last = torch.channels_last
+        return last if x.is_contiguous(memory_format=last) else torch.contiguous_format
+    return torch.contiguous_format
+
+
+def _empty_output(x: Tensor, downs: Sequence[Tensor]) -> Tensor:
+    shape = (*x.shape[:2], *(down.shape[0] for down in downs))
+    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=_memory_format(x))
+
+
+_refused: set[tuple[Any, ...]] = set()
+
+
+def _or_dense(launch: Callable[..., Any], dense: Callable[..., Any], *arguments: Any) -> Any:
+    """`launch`, or `dense` from the first time on that these shapes have no working kernel."""
+    *_, x, _bias, ups, downs, sigma = arguments
+    key = (launch, x.dtype, x.shape, *(m.shape for m in [*ups, *downs]), sigma)
+    if key in _refused:
+        return dense(*arguments)
+    try:
+        return launch(*arguments)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # a compiler of many layers: there is no one type of its failures
+        _refused.add(key)
+        warnings.warn(
+            f"no fused kernel for {tuple(x.shape)} {x.dtype} ({type(error).__name__}: {error}); "
+            "using matrix products, which are slower.",
+            stacklevel=2,
+        )
+        return dense(*arguments)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How a program is cut."""
+
+    planes: int  # P, planes a program, at most
+    fine_rows: int  # rows of the fine grid at a time
+    fine_columns: int  # columns of the fine grid at a time
+    warps: int
+    stages: int = 2  # loads of matrices in flight
+
+
+# By the widest block of a plane, (forward, backward), with channels first and channels last: chosen
+# by benchmarks/gpu_step.py on an H200.
+BLOCKS: dict[tuple[int, bool], tuple[Blocks, Blocks]] = {
+    (16, False): (Blocks(8, 32, 32, 4), Blocks(8, 16, 32, 4)),
+    (32, False): (Blocks(2, 32, 32, 4), Blocks(2, 32, 32, 4)),
+    (64, False): (Blocks(1, 32, 32, 4), Blocks(1, 32, 32, 4)),
+    (128, False): (Blocks(1, 32, 32, 8), Blocks(1, 32, 32, 8, stages=1)),
+    (16, True): (Blocks(8, 32, 32, 4), Blocks(8, 16, 32, 4)),
+    (32, True): (Blocks(4, 32, 32, 4), Blocks(4, 16, 32, 4)),
+    (64, True): (Blocks(4, 16, 32, 8), Blocks(4, 16, 32, 8, stages=1)),
+    (128, True): (Blocks(1, 32, 32, 8), Blocks(1, 32, 32, 8, stages=1)),
+}
+LINES = Blocks(planes=32, fine_rows=1, fine_columns=32, warps=4)
+
+
+def launch_forward(
+    x: Tensor, bias: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
+) -> Tensor:
+    """Y by the Triton program, on CUDA (or on the CPU where TRITON_INTERPRET=1 is set)."""
+    from torchcno.operators import triton_activation as programs
+
+    x = x.contiguous(memory_format=_memory_format(x))
+    y = _empty_output(x, downs)
+    arithmetic = _arithmetic(x)
+    matrices = [_operand(matrix, arithmetic) for matrix in [*ups, *downs]]
+    names = {"SIGMA": sigma, "ARITHMETIC": arithmetic}
+    if len(ups) == 1:
+        grid, sizes = _cut_lines(x, ups, downs)
+        programs.forward_1d[grid](x, bias, *matrices, y, x.shape[0] * x.shape[1], **sizes, **names)
+    else:
+        grid, sizes = _cut_planes(x, ups, downs, backward=False)
+        programs.forward_2d[grid](x, bias, *matrices, y, **sizes, **names)
+    return y
+
+
+def launch_backward(
+    dy: Tensor,
+    x: Tensor,
+    bias: Tensor,
+    ups: Sequence[Tensor],
+    downs: Sequence[Tensor],
+    sigma: str,
+) -> tuple[Tensor, Tensor]:
+    """(dX, db) by the Triton program."""
+    from torchcno.operators import triton_activation as programs
+
+    x = x.contiguous(memory_format=_memory_format(x))
+    dy = dy.contiguous(memory_format=_memory_format(x))
+    dx = torch.empty_like(x)
+    # One sum a plane instead of atomic additions: the same result every time.
+    sums = torch.empty(x.shape[:2], dtype=torch.float32, device=x.device)
+    arithmetic = _arithmetic(x)
+    matrices = [_operand(matrix, arithmetic) for matrix in [*ups, *downs]]
+    names = {"SIGMA": sigma, "ARITHMETIC": arithmetic}
+    if len(ups) == 1:
+        grid, sizes = _cut_lines(x, ups, downs)
+        programs.backward_1d[grid](dy, x, bias, *matrices, dx, sums, sums.numel(), **sizes, **names)
+    else:
+        grid, sizes = _cut_planes(x, ups, downs, backward=True)
+        programs.backward_2d[grid](dy, x, bias, *matrices, dx, sums, **sizes, **names)
+    return dx, sums.sum(0).to(bias.dtype)
+
+
+def _cut_planes(
+    x: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], backward: bool
+) -> tuple[tuple[int], dict[str, Any]]:
+    """The number of programs, and the sizes that a 2-D program is compiled for."""
+    batch, channels, height, width = x.shape
+    channels_last = _memory_format(x) == torch.channels_last
+    edges = {
+        "BH": _block(height),
+        "BW": _block(width),
+        "BH_OUT": _block(len(downs[0])),
+        "BW_OUT": _block(len(downs[1])),
+    }
+    blocks = BLOCKS[max(edges.values()), channels_last][backward]
+    # With channels last a program's planes are neighbouring channels, so P divides their number.
+    planes = math.gcd(blocks.planes, channels if channels_last else batch * channels)
+    sizes = {
+        "C": channels,
+        "H": height,
+        "W": width,
+        "H_FINE": len(ups[0]),
+        "W_FINE": len(ups[1]),
+        "H_OUT": len(downs[0]),
+        "W_OUT": len(downs[1]),
+        **edges,
+        "BF": min(blocks.fine_rows, _block(len(ups[0]))),
+        "BG": min(blocks.fine_columns, _block(len(ups[1]))),
+        "P": planes,
+        "CHANNELS_LAST": channels_last,
+        "num_warps": blocks.warps,
+        "num_stages": blocks.stages,
+    }
+    return (batch * channels // planes,), sizes
+
+
+def _cut_lines(
+    x: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor]
+) -> tuple[tuple[int], dict[str, Any]]:
+    """The number of programs, and the sizes that a 1-D program is compiled for."""
+    batch, channels, width = x.shape
+    sizes = {
+        "C": channels,
+        "W": width,
+        "W_FINE": len(ups[0]),
+        "W_OUT": len(downs[0]),
+        "BW": _block(width),
+        "BG": min(LINES.fine_columns, _block(len(ups[0]))),
+        "BW_OUT": _block(len(downs[0])),
+        "P": LINES.planes,
+        "num_warps": LINES.warps,
+        "num_stages": LINES.stages,
+    }
+    return (-(-batch * channels // LINES.planes),), sizes
+
+
+def _block(n: int) -> int:
+    """The power of two that holds n; the matrix units want 16 at least."""
+    return max(16, 1 << (n - 1).bit_length())
+
+
+def _arithmetic(x: Tensor) -> Arithmetic:
+    if x.dtype == torch.bfloat16:
+        return "bf16"
+    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+
+
+_operands: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+
+def _operand(matrix: Tensor, arithmetic: Arithmetic) -> Tensor:
+    """`matrix` rounded for the arithmetic, once: matrices are constants that live with a model."""
+    if arithmetic == "ieee":
+        return matrix.contiguous()
+    known = _operands.get(matrix, {})
+    key = (arithmetic, 0 if matrix.is_inference() else matrix._version)
+    if key in known:
+        operand: Tensor = known[key]
+        return operand
+    operand = matrix.contiguous().to(torch.bfloat16) if arithmetic == "bf16" else _to_tf32(matrix)
+    # What is made while a graph is captured holds nothing until that graph runs.
+    if not (matrix.is_cuda and torch.cuda.is_current_stream_capturing()):
+        _operands[matrix] = {**known, key: operand}
+    return operand
+
+
+def _to_tf32(matrix: Tensor) -> Tensor:
+    """Rounded to the 10 bits of mantissa that the matrix units read."""
+    return ((matrix.contiguous().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)

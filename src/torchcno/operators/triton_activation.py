@@ -1,0 +1,388 @@
+"""The Triton programs behind `torchcno.operators.kernels`; importing this file needs Triton.
+
+A plane is one channel of one sample. With U_r, U_c the matrices that upsample rows and columns and
+D_r, D_c those that downsample them, a program walks over blocks f, g of the fine grid's rows and
+columns, so that the fine grid exists one block at a time, on chip:
+
+    T_f = U_r[f] (X + b)        Y  = Σ_f D_r[:, f] Σ_g σ(T_f U_c[g]ᵀ) D_c[:, g]ᵀ
+    E_f = D_r[:, f]ᵀ dY         dX = Σ_f U_r[f]ᵀ Σ_g (σ'(T_f U_c[g]ᵀ) ∘ E_f D_c[:, g]) U_c[g]
+
+A program holds P planes: side by side, (rows, P · columns), in the products over rows, and as
+(rows · P, columns) in those over columns. That is the same numbers in the same order, so that all
+products are plain matrix products, tall enough for the matrix units where a plane is only 8 × 8.
+
+Blocks are powers of two and reach beyond the edges: matrices are read with zeros there, which
+multiply whatever the padded rows and columns of a plane hold.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _sigma(z, SIGMA: tl.constexpr):
+    """σ(z); the names are those of `torchcno.operators.activation`."""
+    if SIGMA == "leaky_relu":
+        y = tl.where(z > 0, 1.4142135623730951, 0.28284271247461906) * z
+    elif SIGMA == "relu":
+        y = tl.maximum(z, 0.0)
+    elif SIGMA == "gelu":
+        y = 0.5 * z * (1.0 + tl.erf(z * 0.7071067811865476))
+    elif SIGMA == "silu":
+        y = z * tl.sigmoid(z)
+    elif SIGMA == "tanh":
+        y = 2.0 * tl.sigmoid(2.0 * z) - 1.0
+    else:
+        tl.static_assert(SIGMA == "polynomial")
+        y = 0.5 * z + 0.19947114020071635 * (1.0 + z * z)
+    return y
+
+
+@triton.jit
+def _sigma_slope(z, SIGMA: tl.constexpr):
+    """σ'(z)."""
+    if SIGMA == "leaky_relu":
+        y = tl.where(z > 0, 1.4142135623730951, 0.28284271247461906)
+    elif SIGMA == "relu":
+        y = tl.where(z > 0, 1.0, 0.0)
+    elif SIGMA == "gelu":
+        density = 0.3989422804014327 * tl.exp(-0.5 * z * z)
+        y = 0.5 * (1.0 + tl.erf(z * 0.7071067811865476)) + z * density
+    elif SIGMA == "silu":
+        s = tl.sigmoid(z)
+        y = s * (1.0 + z * (1.0 - s))
+    elif SIGMA == "tanh":
+        t = 2.0 * tl.sigmoid(2.0 * z) - 1.0
+        y = 1.0 - t * t
+    else:
+        tl.static_assert(SIGMA == "polynomial")
+        y = 0.5 + 0.3989422804014327 * z
+    return y
+
+
+@triton.jit
+def _operand(a, ARITHMETIC: tl.constexpr):
+    """`a` as a factor of a product in this arithmetic."""
+    if ARITHMETIC == "bf16":
+        a = a.to(tl.bfloat16)
+    elif ARITHMETIC == "tf32":
+        # The matrix units drop the last 13 bits. Half of what they drop, added before, makes that
+        # a rounding; without it each of the four products would shrink by 0.03 % a factor.
+        a = (a.to(tl.float32).to(tl.int32, bitcast=True) + 0x1000).to(tl.float32, bitcast=True)
+    else:
+        tl.static_assert(ARITHMETIC == "ieee")
+        a = a.to(tl.float32)
+    return a
+
+
+@triton.jit
+def _product(a, b, ARITHMETIC: tl.constexpr):
+    """a b of two operands, accumulated in float32."""
+    PRECISION: tl.constexpr = "ieee" if ARITHMETIC == "ieee" else "tf32"
+    return tl.dot(a, b, input_precision=PRECISION)
+
+
+@triton.jit
+def _entries(matrix, i, j, ROWS, COLUMNS: tl.constexpr):
+    """The entries (i, j) of a contiguous matrix, zero outside of it."""
+    return tl.load(matrix + i * COLUMNS + j, mask=(i < ROWS) & (j < COLUMNS), other=0.0)
+
+
+@triton.jit
+def _plane_offsets(
+    plane,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    BH: tl.constexpr,
+    BW: tl.constexpr,
+    P: tl.constexpr,
+    CHANNELS_LAST: tl.constexpr,
+):
+    """Offsets and mask of the P planes from `plane` on, the axis contiguous in memory last.
+
+    (BH, P, BW) as planes lie one after the other, (BH, BW, P) with channels last, where the P
+    planes are neighbouring channels of one sample.
+    """
+    plane = plane.to(tl.int64)
+    h = tl.arange(0, BH)[:, None, None]
+    if CHANNELS_LAST:
+        w = tl.arange(0, BW)[None, :, None]
+        p = tl.arange(0, P)[None, None, :]
+        offsets = plane // C * (H * W * C) + plane % C + (h * W + w) * C + p
+    else:
+        p = tl.arange(0, P)[None, :, None]
+        w = tl.arange(0, BW)[None, None, :]
+        offsets = plane * (H * W) + p * (H * W) + h * W + w
+    return offsets, (h < H) & (w < W) & (p >= 0)
+
+
+@triton.jit
+def _load_planes(
+    pointer,
+    plane,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    BH: tl.constexpr,
+    BW: tl.constexpr,
+    P: tl.constexpr,
+    CHANNELS_LAST: tl.constexpr,
+):
+    """P planes as (BH, P, BW)."""
+    offsets, mask = _plane_offsets(plane, H, W, C, BH, BW, P, CHANNELS_LAST)
+    block = tl.load(pointer + offsets, mask=mask, other=0.0)
+    if CHANNELS_LAST:
+        block = tl.permute(block, (0, 2, 1))
+    return block
+
+
+@triton.jit
+def _store_planes(
+    pointer,
+    block,
+    plane,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    BH: tl.constexpr,
+    BW: tl.constexpr,
+    P: tl.constexpr,
+    CHANNELS_LAST: tl.constexpr,
+):
+    """The inverse of `_load_planes`, from (BH, P, BW)."""
+    offsets, mask = _plane_offsets(plane, H, W, C, BH, BW, P, CHANNELS_LAST)
+    if CHANNELS_LAST:
+        block = tl.permute(block, (0, 2, 1))
+    tl.store(pointer + offsets, block.to(pointer.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _columns_forward(
+    t,
+    up,
+    down,
+    ROWS: tl.constexpr,
+    W: tl.constexpr,
+    FINE: tl.constexpr,
+    W_OUT: tl.constexpr,
+    BW: tl.constexpr,
+    BG: tl.constexpr,
+    BW_OUT: tl.constexpr,
+    SIGMA: tl.constexpr,
+    ARITHMETIC: tl.constexpr,
+):
+    """Σ_g σ(T U_c[g]ᵀ) D_c[:, g]ᵀ for T (ROWS, BW): (ROWS, BW_OUT)."""
+    w = tl.arange(0, BW)[:, None]
+    w_out = tl.arange(0, BW_OUT)[None, :]
+    y = tl.zeros((ROWS, BW_OUT), tl.float32)
+    for start in range(0, FINE, BG):
+        g = start + tl.arange(0, BG)
+        u = _entries(up, g[None, :], w, FINE, W)
+        d = _entries(down, w_out, g[:, None], W_OUT, FINE)
+        a = _sigma(_product(t, u, ARITHMETIC), SIGMA)
+        y += _product(_operand(a, ARITHMETIC), d, ARITHMETIC)
+    return y
+
+
+@triton.jit
+def _columns_backward(
+    t,
+    e,
+    up,
+    down,
+    ROWS: tl.constexpr,
+    W: tl.constexpr,
+    FINE: tl.constexpr,
+    W_OUT: tl.constexpr,
+    BW: tl.constexpr,
+    BG: tl.constexpr,
+    BW_OUT: tl.constexpr,
+    SIGMA: tl.constexpr,
+    ARITHMETIC: tl.constexpr,
+):
+    """Σ_g (σ'(T U_c[g]ᵀ) ∘ E D_c[:, g]) U_c[g] for T (ROWS, BW), E (ROWS, BW_OUT): (ROWS, BW)."""
+    w = tl.arange(0, BW)
+    w_out = tl.arange(0, BW_OUT)[:, None]
+    dx = tl.zeros((ROWS, BW), tl.float32)
+    for start in range(0, FINE, BG):
+        g = start + tl.arange(0, BG)
+        u = _entries(up, g[:, None], w[None, :], FINE, W)
+        d = _entries(down, w_out, g[None, :], W_OUT, FINE)
+        a = _sigma_slope(_product(t, tl.trans(u), ARITHMETIC), SIGMA)
+        a *= _product(e, d, ARITHMETIC)
+        dx += _product(_operand(a, ARITHMETIC), u, ARITHMETIC)
+    return dx
+
+
+@triton.jit
+def forward_2d(
+    x,
+    bias,
+    up_rows,
+    up_columns,
+    down_rows,
+    down_columns,
+    y,
+    C: tl.constexpr,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    H_FINE: tl.constexpr,
+    W_FINE: tl.constexpr,
+    H_OUT: tl.constexpr,
+    W_OUT: tl.constexpr,
+    BH: tl.constexpr,
+    BW: tl.constexpr,
+    BF: tl.constexpr,
+    BG: tl.constexpr,
+    BH_OUT: tl.constexpr,
+    BW_OUT: tl.constexpr,
+    P: tl.constexpr,
+    CHANNELS_LAST: tl.constexpr,
+    SIGMA: tl.constexpr,
+    ARITHMETIC: tl.constexpr,
+):
+    """Y of P planes."""
+    plane = tl.program_id(0) * P
+    b = tl.load(bias + (plane + tl.arange(0, P)) % C).to(tl.float32)
+    X = _load_planes(x, plane, H, W, C, BH, BW, P, CHANNELS_LAST).to(tl.float32) + b[None, :, None]
+    X = _operand(tl.reshape(X, (BH, P * BW)), ARITHMETIC)
+    h = tl.arange(0, BH)[None, :]
+    h_out = tl.arange(0, BH_OUT)[:, None]
+    Y = tl.zeros((BH_OUT, P * BW_OUT), tl.float32)
+    for start in range(0, H_FINE, BF):
+        f = start + tl.arange(0, BF)
+        u = _entries(up_rows, f[:, None], h, H_FINE, H)
+        t = tl.reshape(_operand(_product(u, X, ARITHMETIC), ARITHMETIC), (BF * P, BW))
+        z = _columns_forward(
+            t, up_columns, down_columns, BF * P, W, W_FINE, W_OUT, BW, BG, BW_OUT,
+            SIGMA, ARITHMETIC,
+        )  # fmt: skip
+        d = _entries(down_rows, h_out, f[None, :], H_OUT, H_FINE)
+        z = tl.reshape(_operand(z, ARITHMETIC), (BF, P * BW_OUT))
+        Y += _product(d, z, ARITHMETIC)
+    Y = tl.reshape(Y, (BH_OUT, P, BW_OUT))
+    _store_planes(y, Y, plane, H_OUT, W_OUT, C, BH_OUT, BW_OUT, P, CHANNELS_LAST)
+
+
+@triton.jit
+def backward_2d(
+    dy,
+    x,
+    bias,
+    up_rows,
+    up_columns,
+    down_rows,
+    down_columns,
+    dx,
+    dbias,
+    C: tl.constexpr,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    H_FINE: tl.constexpr,
+    W_FINE: tl.constexpr,
+    H_OUT: tl.constexpr,
+    W_OUT: tl.constexpr,
+    BH: tl.constexpr,
+    BW: tl.constexpr,
+    BF: tl.constexpr,
+    BG: tl.constexpr,
+    BH_OUT: tl.constexpr,
+    BW_OUT: tl.constexpr,
+    P: tl.constexpr,
+    CHANNELS_LAST: tl.constexpr,
+    SIGMA: tl.constexpr,
+    ARITHMETIC: tl.constexpr,
+):
+    """dX of P planes, and its sum over each plane: that plane's part of the bias' gradient."""
+    plane = tl.program_id(0) * P
+    b = tl.load(bias + (plane + tl.arange(0, P)) % C).to(tl.float32)
+    X = _load_planes(x, plane, H, W, C, BH, BW, P, CHANNELS_LAST).to(tl.float32) + b[None, :, None]
+    X = _operand(tl.reshape(X, (BH, P * BW)), ARITHMETIC)
+    dY = _load_planes(dy, plane, H_OUT, W_OUT, C, BH_OUT, BW_OUT, P, CHANNELS_LAST)
+    dY = _operand(tl.reshape(dY, (BH_OUT, P * BW_OUT)), ARITHMETIC)
+    h = tl.arange(0, BH)[None, :]
+    h_out = tl.arange(0, BH_OUT)[None, :]
+    dX = tl.zeros((BH, P * BW), tl.float32)
+    for start in range(0, H_FINE, BF):
+        f = start + tl.arange(0, BF)[:, None]
+        u = _entries(up_rows, f, h, H_FINE, H)
+        d = _entries(down_rows, h_out, f, H_OUT, H_FINE)
+        t = tl.reshape(_operand(_product(u, X, ARITHMETIC), ARITHMETIC), (BF * P, BW))
+        e = tl.reshape(_operand(_product(d, dY, ARITHMETIC), ARITHMETIC), (BF * P, BW_OUT))
+        z = _columns_backward(
+            t, e, up_columns, down_columns, BF * P, W, W_FINE, W_OUT, BW, BG, BW_OUT,
+            SIGMA, ARITHMETIC,
+        )  # fmt: skip
+        z = tl.reshape(_operand(z, ARITHMETIC), (BF, P * BW))
+        dX += _product(tl.trans(u), z, ARITHMETIC)
+    dX = tl.reshape(dX, (BH, P, BW))
+    _store_planes(dx, dX, plane, H, W, C, BH, BW, P, CHANNELS_LAST)
+    tl.store(dbias + plane + tl.arange(0, P), tl.sum(tl.sum(dX, axis=2), axis=0))
+
+
+@triton.jit
+def forward_1d(
+    x,
+    bias,
+    up,
+    down,
+    y,
+    LINES,
+    C: tl.constexpr,
+    W: tl.constexpr,
+    W_FINE: tl.constexpr,
+    W_OUT: tl.constexpr,
+    BW: tl.constexpr,
+    BG: tl.constexpr,
+    BW_OUT: tl.constexpr,
+    P: tl.constexpr,
+    SIGMA: tl.constexpr,
+    ARITHMETIC: tl.constexpr,
+):
+    """Y of P lines (a line: one channel of one sample)."""
+    line = tl.program_id(0) * P + tl.arange(0, P)
+    w = tl.arange(0, BW)[None, :]
+    w_out = tl.arange(0, BW_OUT)[None, :]
+    rows = line[:, None].to(tl.int64)
+    X = _entries(x, rows, w, LINES, W).to(tl.float32)
+    X = _operand(X + tl.load(bias + line % C).to(tl.float32)[:, None], ARITHMETIC)
+    Y = _columns_forward(X, up, down, P, W, W_FINE, W_OUT, BW, BG, BW_OUT, SIGMA, ARITHMETIC)
+    mask = (rows < LINES) & (w_out < W_OUT)
+    tl.store(y + rows * W_OUT + w_out, Y.to(y.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def backward_1d(
+    dy,
+    x,
+    bias,
+    up,
+    down,
+    dx,
+    dbias,
+    LINES,
+    C: tl.constexpr,
+    W: tl.constexpr,
+    W_FINE: tl.constexpr,
+    W_OUT: tl.constexpr,
+    BW: tl.constexpr,
+    BG: tl.constexpr,
+    BW_OUT: tl.constexpr,
+    P: tl.constexpr,
+    SIGMA: tl.constexpr,
+    ARITHMETIC: tl.constexpr,
+):
+    """dX of P lines, and its sum over each line."""
+    line = tl.program_id(0) * P + tl.arange(0, P)
+    w = tl.arange(0, BW)[None, :]
+    w_out = tl.arange(0, BW_OUT)[None, :]
+    rows = line[:, None].to(tl.int64)
+    X = _entries(x, rows, w, LINES, W).to(tl.float32)
+    X = _operand(X + tl.load(bias + line % C).to(tl.float32)[:, None], ARITHMETIC)
+    dY = _operand(_entries(dy, rows, w_out, LINES, W_OUT), ARITHMETIC)
+    dX = _columns_backward(X, dY, up, down, P, W, W_FINE, W_OUT, BW, BG, BW_OUT, SIGMA, ARITHMETIC)
+    tl.store(dx + rows * W + w, dX.to(dx.dtype.element_ty), mask=(rows < LINES) & (w < W))
+    tl.store(dbias + line, tl.sum(dX, axis=1), mask=line < LINES)

@@ -1,0 +1,313 @@
+"""The fused activation is the definition in `activation.py`, outputs and gradients.
+
+Without a GPU the Triton programs run in Triton's interpreter, one small case an option.
+"""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from torchcno.operators import kernels
+from torchcno.operators.activation import SIGMAS, filtered_activation
+from torchcno.operators.filters import Boundary, Ideal, WindowedSinc
+from torchcno.operators.resampling import activation_matrices
+
+CUDA = torch.cuda.is_available()
+if not CUDA:
+    os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported, by the first launch
+
+TOLERANCE = {"ieee": 1e-5, "tf32": 2e-3, "bf16": 2e-2}
+FILTER = WindowedSinc()
+
+interpreted = pytest.mark.skipif(
+    CUDA or not kernels._HAS_TRITON, reason="needs Triton's interpreter, which needs to be alone"
+)
+
+
+@pytest.fixture(autouse=True)
+def arithmetic_is_restored():
+    before = torch.backends.cuda.matmul.allow_tf32
+    yield
+    torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def matrices(
+    size_in: tuple[int, ...],
+    size_out: tuple[int, ...],
+    boundary: Boundary = "zero",
+    upsampling: float = 2.0,
+    filter: WindowedSinc | Ideal = FILTER,
+) -> tuple[list[Tensor], list[Tensor]]:
+    pairs = [
+        activation_matrices(n, m, upsampling, filter, boundary)
+        for n, m in zip(size_in, size_out, strict=True)
+    ]
+    return [up.float() for up, _ in pairs], [down.float() for _, down in pairs]
+
+
+def fields(
+    size: tuple[int, ...], batch: int = 2, channels: int = 4, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(batch, channels, *size, generator=generator)
+    return x, torch.randn(channels, generator=generator)
+
+
+def definition(
+    x: Tensor, bias: Tensor, ups: list[Tensor], downs: list[Tensor], sigma: str, seed: int = 1
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Y, a cotangent dY, and the gradients dX, db, from float64 arithmetic."""
+    x, bias = x.double().requires_grad_(), bias.double().requires_grad_()
+    y = filtered_activation(
+        x, bias, [u.double() for u in ups], [d.double() for d in downs], SIGMAS[sigma]
+    )
+    dy = torch.randn(
+        y.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    ).to(y.device)
+    return y.detach(), dy, *torch.autograd.grad(y, [x, bias], dy)
+
+
+def distance(a: Tensor, b: Tensor) -> float:
+    return float((a.detach().double() - b).norm() / b.norm())
+
+
+def check_launches(x, bias, ups, downs, sigma="leaky_relu", arithmetic="ieee"):
+    """The programs themselves against the definition."""
+    torch.backends.cuda.matmul.allow_tf32 = arithmetic == "tf32"
+    if arithmetic == "bf16":
+        x = x.to(torch.bfloat16)
+    y, dy, dx, dbias = definition(x, bias, ups, downs, sigma)
+    fused = kernels.launch_forward(x, bias, ups, downs, sigma)
+    gradients = kernels.launch_backward(dy.to(x.dtype), x, bias, ups, downs, sigma)
+    # The interpreter cuts bfloat16 off where the hardware rounds.
+    tolerance = TOLERANCE[arithmetic] * (2 if arithmetic == "bf16" else 1)
+    for result, truth in zip((fused, *gradients), (y, dx, dbias), strict=True):
+        assert distance(result, truth) < tolerance
+    assert fused.dtype == gradients[0].dtype == x.dtype
+    assert gradients[1].dtype == bias.dtype
+
+
+@interpreted
+@pytest.mark.parametrize("size", [(16,), (8, 8)], ids=["1d", "2d"])
+@pytest.mark.parametrize("sigma", sorted(SIGMAS))
+def test_every_sigma(sigma, size):
+    check_launches(*fields(size), *matrices(size, size), sigma)
+
+
+@interpreted
+@pytest.mark.parametrize("boundary", ["zero", "odd"])
+@pytest.mark.parametrize(
+    ("size_in", "size_out"),
+    [((16,), (8,)), ((10,), (20,)), ((16, 16), (8, 8)), ((8, 8), (16, 16)), ((16, 8), (12, 24))],
+    ids=str,
+)
+def test_every_change_of_size(size_in, size_out, boundary):
+    check_launches(*fields(size_in, batch=1), *matrices(size_in, size_out, boundary))
+
+
+@interpreted
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize(("batch", "channels"), [(1, 1), (1, 3), (2, 6)], ids=str)
+def test_any_number_of_planes_in_either_layout(batch, channels, layout):
+    x, bias = fields((8, 8), batch, channels)
+    ups, downs = matrices((8, 8), (8, 8))
+    x = x.contiguous(memory_format=layout)
+    check_launches(x, bias, ups, downs)
+    assert kernels.launch_forward(x, bias, ups, downs, "relu").is_contiguous(memory_format=layout)
+
+
+@interpreted
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize("size", [(32, 32), (64, 40), (16, 128)], ids=str)
+def test_planes_that_need_several_blocks(size, layout):
+    x, bias = fields(size, batch=1, channels=4)
+    x = x.contiguous(memory_format=layout)
+    check_launches(x, bias, *matrices(size, size))
+
+
+@pytest.fixture
+def interpreter_with_bf16_products(monkeypatch):
+    """Triton's interpreter holds bfloat16 as integers and would multiply those."""
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    def widened(handle):
+        if handle.dtype.scalar != tl.bfloat16:
+            return handle
+        bits = handle.data.astype(np.uint32) << 16
+        return interpreter.TensorHandle(bits.view(np.float32), tl.float32)
+
+    def create_dot(self, a, b, *rest):
+        return product(self, widened(a), widened(b), *rest)
+
+    product = interpreter.InterpreterBuilder.create_dot
+    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", create_dot)
+
+
+@interpreted
+@pytest.mark.usefixtures("interpreter_with_bf16_products")
+@pytest.mark.parametrize("arithmetic", ["tf32", "bf16"])
+@pytest.mark.parametrize("size", [(16,), (16, 16)], ids=["1d", "2d"])
+def test_rounded_arithmetic(size, arithmetic):
+    check_launches(*fields(size), *matrices(size, size), "gelu", arithmetic)
+
+
+@interpreted
+def test_any_matrices_will_do():
+    check_launches(*fields((12, 10)), *matrices((12, 10), (12, 10), "even", 1.5, Ideal()))
+
+
+@interpreted
+def test_a_strided_field_is_read_by_its_strides():
+    x, bias = fields((8, 8))
+    ups, downs = matrices((8, 8), (8, 8))
+    strided = x.transpose(-1, -2)
+    contiguous = kernels.launch_forward(strided.contiguous(), bias, ups, downs, "tanh")
+    assert torch.equal(kernels.launch_forward(strided, bias, ups, downs, "tanh"), contiguous)
+
+
+def test_tf32_rounds_to_nearest_in_ten_bits():
+    ulp = 2.0**-10
+    x = torch.tensor([1.0, 1 + ulp, 1 + 0.49 * ulp, 1 + 0.51 * ulp, -1 - 0.51 * ulp, 0.0])
+    assert kernels._to_tf32(x).tolist() == [1.0, 1 + ulp, 1.0, 1 + ulp, -1 - ulp, 0.0]
+
+
+def test_a_rounded_matrix_follows_changes_of_its_source():
+    matrix = torch.ones(2, 2)
+    assert kernels._operand(matrix, "tf32") is kernels._operand(matrix, "tf32")
+    matrix.mul_(3)
+    assert torch.equal(kernels._operand(matrix, "tf32"), matrix)
+
+
+@pytest.mark.parametrize("size", [(16,), (8, 8), (4, 4, 4)], ids=["1d", "2d", "3d"])
+def test_the_operator_is_the_definition_on_the_cpu(size):
+    x, bias = fields(size)
+    ups, downs = matrices(size, size)
+    y, dy, dx, dbias = definition(x, bias, ups, downs, "silu")
+    x.requires_grad_(), bias.requires_grad_()
+    fused = kernels.fused_activation(x, bias, ups, downs, "silu")
+    gradients = torch.autograd.grad(fused, [x, bias], dy.float())
+    for result, truth in zip((fused, *gradients), (y, dx, dbias), strict=True):
+        assert distance(result, truth) < 1e-6
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_the_operator_keeps_the_contract_of_a_torch_operator(layout):
+    x, bias = fields((8, 8))
+    x = x.contiguous(memory_format=layout).requires_grad_()
+    arguments = (x, bias.requires_grad_(), *matrices((8, 8), (4, 4)), "gelu")
+    torch.library.opcheck(torch.ops.torchcno.filtered_activation.default, arguments)
+
+
+def test_export_sees_one_operator():
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            (self.up,), (self.down,) = matrices((16,), (16,))
+            self.bias = torch.nn.Parameter(torch.zeros(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return kernels.fused_activation(x, self.bias, [self.up], [self.down], "relu")
+
+    program = torch.export.export(Model(), (torch.randn(2, 4, 16),))
+    calls = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    assert calls == [torch.ops.torchcno.filtered_activation.default]
+
+
+def test_a_kernel_that_does_not_compile_gives_way_to_matrix_products(monkeypatch):
+    attempts = []
+
+    def broken(*arguments):
+        attempts.append(arguments)
+        raise RuntimeError("out of shared memory")
+
+    monkeypatch.setattr(kernels, "_refused", set())
+    x, bias = fields((8, 8))
+    arguments = (x, bias, *matrices((8, 8), (8, 8)), "relu")
+    with pytest.warns(UserWarning, match="out of shared memory"):
+        first = kernels._or_dense(broken, kernels._dense, *arguments)
+    second = kernels._or_dense(broken, kernels._dense, *arguments)
+    assert len(attempts) == 1
+    assert torch.equal(first, second)
+    assert distance(first, definition(*arguments)[0]) < 1e-6
+
+
+def test_the_cpu_has_no_fused_kernel():
+    x, _ = fields((8, 8))
+    assert not kernels.is_supported(x, *matrices((8, 8), (8, 8)), "relu")
+
+
+def check_operator(x, bias, ups, downs, sigma="leaky_relu", arithmetic="tf32"):
+    """The operator on the GPU, through autograd, against the definition in float64 there."""
+    torch.backends.cuda.matmul.allow_tf32 = arithmetic == "tf32"
+    if arithmetic == "bf16":
+        x = x.to(torch.bfloat16)
+    layout = torch.channels_last if kernels._memory_format(x) == torch.channels_last else None
+    x, bias = x.cuda(), bias.cuda().requires_grad_()
+    x = (x.contiguous(memory_format=layout) if layout else x).requires_grad_()
+    ups, downs = [u.cuda() for u in ups], [d.cuda() for d in downs]
+    assert kernels.is_supported(x, ups, downs, sigma)
+    y, dy, dx, dbias = definition(x.detach(), bias.detach(), ups, downs, sigma)
+    fused = kernels.fused_activation(x, bias, ups, downs, sigma)
+    gradients = torch.autograd.grad(fused, [x, bias], dy.to(x.dtype))
+    for result, truth in zip((fused, *gradients), (y, dx, dbias), strict=True):
+        assert distance(result, truth) < TOLERANCE[arithmetic]
+    assert not kernels._refused
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("arithmetic", sorted(TOLERANCE))
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize("boundary", ["zero", "periodic"])
+@pytest.mark.parametrize(
+    ("n_in", "n_out"),
+    [(8, 8), (16, 8), (8, 16), (32, 32), (64, 32), (32, 64), (64, 64), (128, 128), (128, 64)],
+)
+def test_planes_on_the_gpu(n_in, n_out, boundary, layout, arithmetic):
+    x, bias = fields((n_in, n_in), batch=4, channels=16)
+    x = x.contiguous(memory_format=layout)
+    ups, downs = matrices((n_in, n_in), (n_out, n_out), boundary)
+    check_operator(x, bias, ups, downs, arithmetic=arithmetic)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("arithmetic", sorted(TOLERANCE))
+@pytest.mark.parametrize("n", [8, 20, 64, 256])
+def test_lines_on_the_gpu(n, arithmetic):
+    check_operator(*fields((n,), 5, 7), *matrices((n,), (n // 2,)), arithmetic=arithmetic)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sigma", sorted(SIGMAS))
+def test_every_sigma_on_the_gpu(sigma):
+    size = (24, 40)
+    check_operator(*fields(size, 3, 5), *matrices(size, size, "even"), sigma, "ieee")
+
+
+@pytest.mark.gpu
+def test_compiled_and_captured_on_the_gpu():
+    x, bias = (t.cuda() for t in fields((32, 32), 4, 8))
+    ups, downs = ([m.cuda() for m in pair] for pair in matrices((32, 32), (32, 32)))
+
+    def loss(x: Tensor) -> Tensor:
+        return (2 * kernels.fused_activation(x * x, bias, ups, downs, "gelu")).square().mean()
+
+    def gradient(function, x: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(function(x), x)[0]
+
+    expected = gradient(loss, x)
+    compiled = torch.compile(loss, fullgraph=True)
+    assert distance(gradient(compiled, x), expected.double()) < 1e-5
+
+    graph, static = torch.cuda.CUDAGraph(), torch.zeros_like(x)
+    gradient(loss, static)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        out = gradient(loss, static)
+    static.copy_(x)
+    graph.replay()
+    assert torch.equal(out, expected)
