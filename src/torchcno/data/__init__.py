@@ -1,1 +1,1 @@
-"""Samples of problems: made on the spot, kept in files that the field can open, loaded as tensors."""
+"""Samples of problems: made on the spot, kept in files that any tool opens, loaded as tensors."""

@@ -5,7 +5,6 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
 
 import torch
 from jaxtyping import Float
@@ -91,13 +90,13 @@ class Normalization:
                 )
 
     @classmethod
-    def fit(cls, fields: Fields) -> Self:
+    def fit(cls, fields: Fields) -> "Normalization":
         """The constants of a training set."""
         (a, b), (c, d) = fields.inputs.aminmax(), fields.outputs.aminmax()
         return cls(a.item(), b.item(), c.item(), d.item())
 
     @classmethod
-    def identity(cls) -> Self:
+    def identity(cls) -> "Normalization":
         """No scaling, for problems whose fields are taken as they are."""
         return cls(0.0, 1.0, 0.0, 1.0)
 

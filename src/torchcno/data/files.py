@@ -2,6 +2,7 @@
 
 import hashlib
 import inspect
+import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -39,19 +40,30 @@ def file_name(samples: Samples) -> str:
 
 def write(path: Path, samples: Samples, count: int, device: str, chunks: Iterable[Pair]) -> None:
     """The first `count` samples, handed over in consecutive chunks, as a file at `path`."""
-    try:
-        with h5netcdf.File(path, "w") as file:
-            create_variables(file, samples, count)
-            start = 0
-            for inputs, outputs in chunks:
-                file["input"][start : start + len(inputs)] = inputs
-                file["output"][start : start + len(outputs)] = outputs
-                start += len(inputs)
-            file.attrs.update(describe(samples, count), device=device, sha256=checksum(file))
-    except RuntimeError as error:  # what h5py raises when a full disk keeps it from closing a file
-        raise OSError(str(error)) from error
+    reserve(path, 4 * count * sum(samples.split_problem.channels) * math.prod(samples.grid.shape))
+    with h5netcdf.File(path, "w") as file:
+        create_variables(file, samples, count)
+        start = 0
+        for inputs, outputs in chunks:
+            file["input"][start : start + len(inputs)] = inputs
+            file["output"][start : start + len(outputs)] = outputs
+            start += len(inputs)
+        file.attrs.update(describe(samples, count), device=device, sha256=checksum(file))
     with path.open("rb") as written:
         os.fsync(written.fileno())
+
+
+def reserve(path: Path, size: int) -> None:
+    """An error now if the disk has no room for `size` bytes of values at `path`.
+
+    For HDF5 does not survive a disk that fills up as it writes: closing the file crashes.
+    """
+    with path.open("wb") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, size + 2**16)
+        except OSError:
+            path.unlink()
+            raise
 
 
 def create_variables(file: h5netcdf.File, samples: Samples, count: int) -> None:

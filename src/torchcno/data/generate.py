@@ -189,7 +189,7 @@ class Work:
 
     def read(self, chunk: range) -> files.Pair:
         """A finished chunk."""
-        with np.load(self.path(chunk)) as pair:
+        with self.path(chunk).open("rb") as file, np.load(file) as pair:
             return pair["inputs"][: len(chunk)], pair["outputs"][: len(chunk)]
 
     def is_finished(self, chunk: range) -> bool:

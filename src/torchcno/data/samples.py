@@ -60,8 +60,8 @@ class Samples:
         own = Samples(type(self.problem)(), self.split, self.resolution)
         return self.identity == own.identity
 
-    def generator(self, i: int) -> Generator:
-        """The source of randomness of sample `i`.
+    def sample_seed(self, i: int) -> int:
+        """The seed of sample `i`.
 
         torch's Mersenne twister keeps 32 bits of its seed. Were i hashed too, a set of 77,000
         samples would more likely than not hold one of them twice; steps of an odd number repeat
@@ -69,7 +69,7 @@ class Samples:
         """
         name = f"{self.problem.name}/{self.split}/{self.seed}".encode()
         start = int.from_bytes(hashlib.blake2b(name, digest_size=4).digest(), "little")
-        return Generator().manual_seed((start + i * 0x9E3779B1) % 2**32)
+        return (start + i * 0x9E3779B1) % 2**32
 
     def make(
         self, indices: Iterable[int], device: str | torch.device = "cpu"
@@ -78,7 +78,7 @@ class Samples:
     ]:
         """The samples `indices`, solved as one batch on `device`: float32, on the CPU."""
         indices = list(indices)
-        generators = [self.generator(i) for i in indices]
+        generators = [Generator().manual_seed(self.sample_seed(i)) for i in indices]
         pairs = self.split_problem.pairs(generators, self.resolution, device)
         inputs, outputs = (fields.to(torch.float32) for fields in pairs)
         for i, pair in zip(indices, zip(inputs, outputs, strict=True), strict=True):

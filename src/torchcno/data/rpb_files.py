@@ -1,0 +1,182 @@
+"""Reader of the Representative PDE Benchmarks' published files, in their authors' HDF5 layout.
+
+One group a sample with the datasets `input` and `output`; in-distribution splits are stretches of
+one file, and out-of-distribution samples begin another.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from torchcno.data.dataset import Fields, Normalization
+from torchcno.grids import Grid
+from torchcno.problems.problem import Problem
+from torchcno.selection import select
+
+
+@dataclass(frozen=True)
+class Archive:
+    """How the files of one problem are laid out."""
+
+    in_file: str
+    out_file: str
+    train: int  # samples from the first on
+    val_start: int  # up to `test_start`
+    test_start: int
+    test: int  # samples, as many of them out of distribution
+    group: str = "Sample_{}"
+    constants: tuple[str, str, str, str] | None = None  # min, max of inputs; min, max of outputs
+    is_normalized: bool = False  # whether the stored values are scaled already
+
+    def samples(self, split: str) -> range:
+        """The numbers of a split's samples in their file."""
+        splits = {
+            "train": range(self.train),
+            "val": range(self.val_start, self.test_start),
+            "test": range(self.test_start, self.test_start + self.test),
+            "ood": range(self.test),
+        }
+        return select(splits, split, "split")
+
+
+ARCHIVES: dict[str, Archive] = {
+    "poisson": Archive(
+        "PoissonData_64x64_IN.h5",
+        "PoissonData_64x64_OUT.h5",
+        train=1024,
+        val_start=1024,
+        test_start=1152,
+        test=256,
+        constants=("min_inp", "max_inp", "min_out", "max_out"),
+    ),
+    "wave": Archive(
+        "WaveData_64x64_IN.h5",
+        "WaveData_64x64_OUT.h5",
+        train=512,
+        val_start=1024,
+        test_start=1152,
+        test=256,
+        group="Sample_{}_t_5",
+        constants=("min_u0", "max_u0", "min_u", "max_u"),
+    ),
+    "smooth-transport": Archive(
+        "ContTranslation_64x64_IN.h5",
+        "ContTranslation_64x64_OUT.h5",
+        train=512,
+        val_start=512,
+        test_start=768,
+        test=256,
+        is_normalized=True,
+    ),
+    "discontinuous-transport": Archive(
+        "DiscTranslation_64x64_IN.h5",
+        "DiscTranslation_64x64_OUT.h5",
+        train=512,
+        val_start=512,
+        test_start=768,
+        test=256,
+        is_normalized=True,
+    ),
+    "allen-cahn": Archive(
+        "AllenCahn_64x64_IN.h5",
+        "AllenCahn_64x64_OUT.h5",
+        train=256,
+        val_start=256,
+        test_start=384,
+        test=128,
+    ),
+    "navier-stokes": Archive(
+        "NavierStokes_64x64_IN.h5",
+        "NavierStokes_128x128_OUT.h5",
+        train=750,
+        val_start=768,
+        test_start=896,
+        test=128,
+    ),
+    "darcy": Archive(
+        "Darcy_64x64_IN.h5",
+        "Darcy_64x64_OUT.h5",
+        train=256,
+        val_start=256,
+        test_start=384,
+        test=128,
+        group="sample_{}",
+    ),
+    "airfoil": Archive(
+        "Airfoil_128x128_IN.h5",
+        "Airfoil_128x128_OUT.h5",
+        train=750,
+        val_start=750,
+        test_start=878,
+        test=128,
+    ),
+}
+
+
+def read_fields(problem: Problem, split: str, folder: Path | str) -> Fields:
+    """A split of the authors' files in `folder`, at the problem's resolution.
+
+    A file of another resolution (navier-stokes' out-of-distribution one) is band-limited to it.
+    """
+    archive = select(ARCHIVES, problem.name, "problem with published files")
+    numbers = archive.samples(split)
+    path = Path(folder) / (archive.out_file if split == "ood" else archive.in_file)
+    with opened(path) as file:
+        inputs, outputs = (
+            torch.stack([read_field(file, f"{archive.group.format(i)}/{name}") for i in numbers])
+            for name in ("input", "output")
+        )
+    grid = Grid(tuple(outputs.shape[2:]), problem.layout, problem.extent)
+    fields = Fields(inputs, outputs, grid)
+    is_native = set(grid.shape) == {problem.resolution}
+    return fields if is_native else fields.resampled(problem.resolution)
+
+
+def read_normalization(problem: Problem, folder: Path | str) -> Normalization:
+    """The constants that scale the authors' data: stored, or of their training set."""
+    archive = select(ARCHIVES, problem.name, "problem with published files")
+    if archive.is_normalized or not problem.normalized:
+        return Normalization.identity()
+    if archive.constants is None:
+        return Normalization.fit(read_fields(problem, "train", folder))
+    with opened(Path(folder) / archive.in_file) as file:
+        return Normalization(*(read(file, key).item() for key in archive.constants))
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[h5py.File]:
+    """One of the authors' files."""
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path} is missing; download it from the authors' collection into that folder."
+        )
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise OSError(f"{path} is no readable HDF5 file ({error}); download it again.") from error
+    with file:
+        yield file
+
+
+def read(file: h5py.File, key: str) -> NDArray[Any]:
+    """The values under `key`."""
+    if key not in file:
+        raise ValueError(
+            f"{file.filename} has no {key!r}; its first keys are {', '.join(list(file)[:3])}. "
+            "Is it the authors' file for this problem?"
+        )
+    return np.asarray(file[key])
+
+
+def read_field(file: h5py.File, key: str) -> Tensor:
+    """One sample's field (channel, y, x), float32; a single channel is stored without its axis."""
+    field = torch.from_numpy(read(file, key).astype(np.float32))
+    return field[None] if field.ndim == 2 else field

@@ -1,0 +1,56 @@
+"""A problem that costs nothing and counts what it solves."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from torchcno.grids import Grid
+from torchcno.problems.problem import Problem
+
+
+@dataclass(frozen=True)
+class Toy(Problem):
+    """Amplification: v = a u of a sum u of K random waves.
+
+    More of it, in a second paragraph.
+    """
+
+    K: int = 3
+    a: float = 2.0
+    dimension: int = 2
+
+    name: ClassVar = "toy"
+    layout: ClassVar = "periodic"
+    boundary: ClassVar = "periodic"
+    samples: ClassVar[Mapping[str, int]] = {"train": 10, "val": 5, "test": 5, "ood": 5}
+    ood: ClassVar[Mapping[str, Any]] = {"K": 5}
+    resolution: ClassVar = 16
+    input_label: ClassVar = "wave u"
+    output_label: ClassVar = "amplified wave v"
+    solved: ClassVar[list[int]] = []  # sizes of the batches so far
+
+    def grid(self, resolution: int) -> Grid:
+        return Grid((resolution,) * self.dimension, self.layout)
+
+    def sample_inputs(self, grid: Grid, n: int, generator: Generator) -> Tensor:
+        ones = (1,) * self.dimension
+        amplitudes = torch.rand(n, self.K, *ones, generator=generator, dtype=torch.float64)
+        k = torch.arange(1, self.K + 1).reshape(-1, *ones)
+        return (amplitudes * torch.sin(2 * torch.pi * k * sum(grid.mesh()))).sum(1, keepdim=True)
+
+    def solve(self, inputs: Tensor) -> Tensor:
+        self.solved.append(len(inputs))
+        return self.a * inputs
+
+    def restrict(self, fields: Tensor, resolution: int) -> Tensor:
+        return fields
+
+
+@pytest.fixture
+def toy() -> Toy:
+    Toy.solved.clear()
+    return Toy()

@@ -1,0 +1,155 @@
+"""Fields keep their function under resampling, and `load` never returns another recipe's data."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from torchcno.data.dataset import Fields, Normalization, data_folder, load
+from torchcno.data.generate import generate
+from torchcno.grids import Grid
+from torchcno.spectral import NATURAL_EXTENSION
+
+
+def fields(layout, n, function):
+    grid = Grid((n, n), layout)
+    u = function(*grid.mesh()).to(torch.float32)[None, None]
+    return Fields(u, 2 * u, grid)
+
+
+# Functions in the band-limited space of 12 points.
+WAVES = {
+    "periodic": lambda y, x: torch.sin(2 * torch.pi * (2 * x + y)) + 0.5,
+    "inclusive": lambda y, x: (1 + x) * (2 - y) + torch.sin(3 * torch.pi * x) * y,
+    "cell-centred": lambda y, x: torch.cos(3 * torch.pi * x) * torch.cos(torch.pi * y),
+}
+
+
+@pytest.mark.parametrize("layout", NATURAL_EXTENSION)
+@pytest.mark.parametrize("resolution", [12, 17, 40])
+def test_resampling_keeps_a_band_limited_function(layout, resolution):
+    coarse = fields(layout, 20, WAVES[layout]).resampled(resolution)
+    exact = fields(layout, resolution, WAVES[layout])
+    assert coarse.grid == exact.grid
+    assert torch.allclose(coarse.inputs, exact.inputs, atol=1e-6)
+    assert torch.allclose(coarse.outputs, exact.outputs, atol=2e-6)
+
+
+def test_subsets_and_samples():
+    grid = Grid((4, 4), "periodic")
+    u = torch.arange(3.0).reshape(3, 1, 1, 1).expand(3, 1, 4, 4)
+    data = Fields(u, -u, grid)
+    assert len(data) == 3
+    assert torch.equal(data.subset(2).inputs, u[:2])
+    assert data[1][1].unique().item() == -1
+    batch = next(iter(torch.utils.data.DataLoader(data, batch_size=3)))
+    assert torch.equal(batch[0], u)
+    with pytest.raises(ValueError, match="cannot take 4 of 3 samples"):
+        data.subset(4)
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 4, 4), (3, 1, 4, 5), (3, 4, 4)])
+def test_fields_that_do_not_pair_up_are_refused(shape):
+    with pytest.raises(ValueError, match="do not pair up"):
+        Fields(torch.zeros(3, 1, 4, 4), torch.zeros(shape), Grid((4, 4), "periodic"))
+
+
+class TestNormalization:
+    @pytest.fixture
+    def train(self):
+        generator = torch.Generator().manual_seed(0)
+        u, v = torch.randn(2, 5, 2, 8, 8, generator=generator)
+        return Fields(u, 30 * v + 7, Grid((8, 8), "periodic"))
+
+    def test_the_training_set_fills_the_unit_interval(self, train):
+        constants = Normalization.fit(train)
+        for scaled in (
+            constants.normalize_inputs(train.inputs),
+            constants.normalize_outputs(train.outputs),
+        ):
+            assert scaled.aminmax() == (0.0, 1.0)
+
+    def test_other_sets_are_scaled_by_the_same_map_and_back(self, train):
+        constants = Normalization.fit(train)
+        other = 3 * train.outputs
+        scaled = constants.normalize_outputs(other)
+        assert scaled.max() > 1
+        assert torch.allclose(constants.denormalize_outputs(scaled), other, rtol=1e-5, atol=1e-4)
+
+    def test_identity_changes_no_bit(self, train):
+        identity = Normalization.identity()
+        assert torch.equal(identity.normalize_inputs(train.inputs), train.inputs)
+        assert torch.equal(identity.denormalize_outputs(train.outputs), train.outputs)
+
+    @pytest.mark.parametrize("value", [0.0, float("nan")])
+    def test_constant_or_broken_fields_are_refused(self, train, value):
+        broken = Fields(torch.full_like(train.inputs, value), train.outputs, train.grid)
+        with pytest.raises(ValueError, match="inputs from .* cannot be scaled"):
+            Normalization.fit(broken)
+
+
+class TestLoad:
+    def test_a_missing_file_is_made_on_first_use_and_read_afterwards(self, toy, tmp_path):
+        first = load(toy, "train", folder=tmp_path)
+        toy.solved.clear()
+        second = load(toy, "train", folder=tmp_path, samples=4)
+        assert toy.solved == []
+        assert len(first) == toy.samples["train"]
+        assert torch.equal(second.inputs, first.subset(4).inputs)
+        assert second.grid == toy.grid(16)
+
+    def test_the_data_folder(self, toy, tmp_path, monkeypatch):
+        monkeypatch.setenv("TORCHCNO_DATA", str(tmp_path / "data"))
+        load(toy, "val")
+        assert (tmp_path / "data" / "toy-val-16.nc").exists()
+        monkeypatch.delenv("TORCHCNO_DATA")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+        assert data_folder() == tmp_path / "caches" / "torchcno"
+        assert data_folder(tmp_path) == tmp_path
+
+    def test_more_samples_extend_the_file(self, toy, tmp_path):
+        few = load(toy, "train", folder=tmp_path, samples=3)
+        many = load(toy, "train", folder=tmp_path, samples=9)
+        assert torch.equal(many.subset(3).outputs, few.outputs)
+        assert len(list(tmp_path.iterdir())) == 1
+
+    def test_a_resolution_is_solved_for_not_resampled(self, toy, tmp_path):
+        fine = load(toy, "train", folder=tmp_path, resolution=32, samples=2)
+        assert (tmp_path / "toy-train-32.nc").exists()
+        coarse = load(toy, "train", folder=tmp_path, samples=2)
+        assert torch.allclose(fine.inputs[..., ::2, ::2], coarse.inputs, atol=1e-6)
+
+    def test_recipes_and_seeds_side_by_side(self, toy, tmp_path):
+        variants = [(toy, 0), (toy, 1), *((dataclasses.replace(toy, a=a), 0) for a in (3.0, 4.0))]
+        for _ in range(2):  # made, then read
+            inputs = []
+            for problem, seed in variants:
+                data = load(problem, "train", folder=tmp_path, samples=2, seed=seed)
+                assert torch.allclose(data.outputs, problem.a * data.inputs, rtol=1e-6)
+                inputs.append(data.inputs)
+            assert not torch.equal(inputs[0], inputs[1])
+        assert len(list(tmp_path.rglob("toy-train-16.nc"))) == len(variants)
+
+    @pytest.mark.parametrize("first", [2.0, 3.0])
+    def test_a_users_own_file_is_used_where_it_matches(self, toy, tmp_path, first):
+        generate(dataclasses.replace(toy, a=first), "train", folder=tmp_path)
+        toy.solved.clear()
+        for a in (2.0, 3.0):
+            data = load(dataclasses.replace(toy, a=a), "train", folder=tmp_path, samples=1)
+            assert torch.allclose(data.outputs, a * data.inputs, rtol=1e-6)
+        assert sum(toy.solved) == 1  # the recipe that was not there
+
+    def test_a_file_that_says_one_recipe_under_anothers_name_is_refused(self, toy, tmp_path):
+        other = dataclasses.replace(toy, a=3.0)
+        load(other, "train", folder=tmp_path)
+        (misplaced,) = tmp_path.rglob("*.nc")
+        generate(toy, "train", folder=misplaced.parent, overwrite=True)
+        with pytest.raises(ValueError, match="another recipe"):
+            load(other, "train", folder=tmp_path)
+
+    def test_a_damaged_file_is_not_replaced_in_silence(self, toy, tmp_path):
+        load(toy, "train", folder=tmp_path)
+        path = tmp_path / "toy-train-16.nc"
+        path.write_bytes(path.read_bytes()[:-500])
+        with pytest.raises(OSError, match=r"toy-train-16\.nc is damaged"):
+            load(toy, "train", folder=tmp_path)

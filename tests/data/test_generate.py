@@ -1,0 +1,200 @@
+"""The same bits however a file is made, and nothing half-made under its name."""
+
+import dataclasses
+import resource
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+from torchcno.data import files
+from torchcno.data.generate import CPU_CHUNK, generate
+from torchcno.problems.poisson import Poisson
+
+NAME = "toy-train-16.nc"
+
+
+def values(path):
+    return files.read(path, files.read_header(path).samples)[0]
+
+
+def test_files_made_twice_are_equal_bit_for_bit(toy, tmp_path):
+    first, second = (
+        generate(toy, "train", folder=tmp_path / name).read_bytes() for name in ("a", "b")
+    )
+    assert first == second
+
+
+@pytest.mark.parametrize("count", [1, CPU_CHUNK, CPU_CHUNK + 1, 7])
+def test_a_larger_file_begins_with_the_smaller_ones_samples(toy, tmp_path, count):
+    small = values(generate(toy, "train", folder=tmp_path / "small", samples=count))
+    large = values(generate(toy, "train", folder=tmp_path / "large", samples=11))
+    assert all(np.array_equal(a, b[:count]) for a, b in zip(small, large, strict=True))
+
+
+def test_an_extended_file_equals_one_made_at_once_and_keeps_whole_chunks(toy, tmp_path):
+    generate(toy, "train", folder=tmp_path, samples=CPU_CHUNK + 1)
+    toy.solved.clear()
+    extended = generate(toy, "train", folder=tmp_path, samples=3 * CPU_CHUNK)
+    assert sum(toy.solved) == 2 * CPU_CHUNK
+    at_once = generate(toy, "train", folder=tmp_path / "other", samples=3 * CPU_CHUNK)
+    assert extended.read_bytes() == at_once.read_bytes()
+
+
+def test_processes_make_the_same_bits_and_do_not_run_the_users_script_again(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent("""
+            from torchcno.data.generate import generate
+            from torchcno.problems.poisson import Poisson
+            print("begins")
+            generate(Poisson(), "ood", folder="many", samples=9, resolution=32, workers=2)
+        """)
+    )
+    run = subprocess.run(
+        [sys.executable, "-W", "error", script], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (run.stdout, run.stderr) == ("begins\n", "")
+    one = generate(Poisson(), "ood", folder=tmp_path / "one", samples=9, resolution=32, workers=1)
+    assert one.read_bytes() == (tmp_path / "many" / one.name).read_bytes()
+
+
+def test_the_number_of_threads_changes_no_bit_and_is_left_as_it_was(tmp_path):
+    files_made = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        try:
+            folder = tmp_path / str(threads)
+            files_made.append(
+                generate(Poisson(), "train", folder=folder, samples=2, resolution=129)
+            )
+            assert torch.get_num_threads() == threads
+        finally:
+            torch.set_num_threads(1)
+    assert files_made[0].read_bytes() == files_made[1].read_bytes()
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_too_samples_do_not_depend_on_their_number(tmp_path):
+    small, large = (
+        values(generate(Poisson(), "val", folder=tmp_path / str(n), samples=n, device="cuda"))
+        for n in (3, 130)
+    )
+    assert all(np.array_equal(a, b[:3]) for a, b in zip(small, large, strict=True))
+    cpu = values(generate(Poisson(), "val", folder=tmp_path, samples=3))
+    assert all(np.allclose(a, b, rtol=1e-5, atol=1e-6) for a, b in zip(small, cpu, strict=True))
+
+
+class TestInterrupted:
+    @staticmethod
+    def interrupt(toy, folder):
+        def stop(done: int, total: int) -> None:
+            if done >= 2 * CPU_CHUNK:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            generate(toy, "train", folder=folder, samples=3 * CPU_CHUNK, progress=stop)
+
+    def test_it_goes_on_where_it_was_and_leaves_nothing_behind(self, toy, tmp_path):
+        self.interrupt(toy, tmp_path)
+        assert not (tmp_path / NAME).exists()
+        toy.solved.clear()
+        reported = []
+        path = generate(
+            toy,
+            "train",
+            folder=tmp_path,
+            samples=3 * CPU_CHUNK,
+            progress=lambda done, total: reported.append((done, total)),
+        )
+        assert sum(toy.solved) == CPU_CHUNK
+        assert reported == [(2 * CPU_CHUNK, 3 * CPU_CHUNK), (3 * CPU_CHUNK, 3 * CPU_CHUNK)]
+        at_once = generate(toy, "train", folder=tmp_path / "other", samples=3 * CPU_CHUNK)
+        assert path.read_bytes() == at_once.read_bytes()
+        assert {entry.name for entry in tmp_path.iterdir()} == {NAME, "other"}
+
+    def test_a_damaged_chunk_is_made_again(self, toy, tmp_path):
+        self.interrupt(toy, tmp_path)
+        chunk = next(tmp_path.glob(".*.partial/00000000.npz"))
+        chunk.write_bytes(chunk.read_bytes()[:-100])
+        path = generate(toy, "train", folder=tmp_path, samples=3 * CPU_CHUNK)
+        at_once = generate(toy, "train", folder=tmp_path / "other", samples=3 * CPU_CHUNK)
+        assert path.read_bytes() == at_once.read_bytes()
+
+    def test_chunks_of_another_recipe_are_not_taken(self, toy, tmp_path):
+        self.interrupt(toy, tmp_path)
+        other = dataclasses.replace(toy, a=3.0)
+        inputs, outputs = values(generate(other, "train", folder=tmp_path, samples=9))
+        assert np.allclose(outputs, 3 * inputs, rtol=1e-6)
+
+
+def test_two_callers_at_once_make_a_file_once(toy, tmp_path):
+    with ThreadPoolExecutor(2) as threads:
+        calls = [threads.submit(generate, toy, "train", folder=tmp_path) for _ in range(2)]
+        paths = {call.result() for call in calls}
+    assert paths == {tmp_path / NAME}
+    assert sum(toy.solved) == 10
+
+
+class TestWhatIsThere:
+    def test_enough_samples_are_left_as_they_are(self, toy, tmp_path):
+        path = generate(toy, "train", folder=tmp_path, samples=6)
+        before = path.stat()
+        assert generate(toy, "train", folder=tmp_path, samples=5) == path
+        assert path.stat().st_ino == before.st_ino
+
+    @pytest.mark.parametrize("change", ["constant", "seed"])
+    def test_another_recipe_is_refused_unless_told(self, toy, tmp_path, change):
+        path = generate(toy, "train", folder=tmp_path)
+        before = path.read_bytes()
+        problem = dataclasses.replace(toy, K=4) if change == "constant" else toy
+        seed = 1 if change == "seed" else 0
+        with pytest.raises(ValueError, match="holds data of another recipe"):
+            generate(problem, "train", folder=tmp_path, seed=seed)
+        assert path.read_bytes() == before
+        generate(problem, "train", folder=tmp_path, seed=seed, overwrite=True)
+        assert path.read_bytes() != before
+
+    def test_a_foreign_file_is_not_touched(self, toy, tmp_path):
+        (tmp_path / NAME).write_text("my thesis")
+        with pytest.raises(ValueError, match=r"toy-train-16\.nc is not a NetCDF4 file"):
+            generate(toy, "train", folder=tmp_path)
+        assert (tmp_path / NAME).read_text() == "my thesis"
+
+
+class TestFileSystem:
+    def test_a_folder_that_cannot_be_made(self, toy, tmp_path):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(OSError, match=r"cannot write .*toy-train-16\.nc.*Choose a folder"):
+            generate(toy, "train", folder=tmp_path / "file" / "data")
+
+    @pytest.mark.parametrize("limit", [4_000, 15_000])  # bytes: less than a chunk, than the file
+    def test_a_full_disk_leaves_no_file_and_keeps_what_is_finished(self, toy, tmp_path, limit):
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        try:
+            with pytest.raises(OSError, match="cannot write"):
+                generate(toy, "train", folder=tmp_path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert not (tmp_path / NAME).exists()
+        path = generate(toy, "train", folder=tmp_path)
+        at_once = generate(toy, "train", folder=tmp_path / "other")
+        assert path.read_bytes() == at_once.read_bytes()
+
+
+@pytest.mark.parametrize("wrong", [{"samples": 0}, {"workers": 0}, {"resolution": -1}])
+def test_impossible_requests(toy, tmp_path, wrong):
+    with pytest.raises(ValueError, match=r"at least 1|too small"):
+        generate(toy, "train", folder=tmp_path, **wrong)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_device_that_is_not_there(toy, tmp_path):
+    with pytest.raises(ValueError, match="no device 'cuda' here"):
+        generate(toy, "train", folder=tmp_path, device="cuda")
