@@ -1,0 +1,137 @@
+"""One training step: gradients of the loss of a batch, and the optimiser's move.
+
+A network of small layers spends more time in launching its kernels than in running them. Captured
+in a CUDA graph, the whole step (forward, backward, optimiser) is one launch.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+# (inputs, targets) of a batch -> its loss before the step, detached, on the device
+Step = Callable[[Tensor, Tensor], Tensor]
+
+WARM_UP = 3  # steps before a capture: lazy initialisations, the choice of algorithms, compilation
+
+
+def eager_step(model: nn.Module, optimizer: Optimizer, loss_fn: Loss) -> Step:
+    """θ ← θ − A(∇_θ loss(model(inputs), targets)), operation by operation."""
+
+    def step(inputs: Tensor, targets: Tensor) -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        loss = loss_fn(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def graphed_step(model: nn.Module, optimizer: Optimizer, loss_fn: Loss) -> Step:
+    """`eager_step`, captured in one CUDA graph a shape of batch and replayed.
+
+    Everything lives on one CUDA device, and nothing in `model` or `loss_fn` waits for the device or
+    depends on a value. `optimizer` is capturable, with its learning rate a tensor there: a schedule
+    fills that tensor, and the next replay reads it. Its state begins at zero, as AdamW's does.
+    `model` may be compiled; compilation falls into the warm-up of the first step.
+
+    The warm-up leaves no trace in the training. A step that cannot be captured runs eagerly from
+    then on, and a warning says why.
+    """
+    _check_capturable(optimizer)
+    eager = eager_step(model, optimizer, loss_fn)
+    pool = torch.cuda.graph_pool_handle()  # graphs never run at the same time: they share memory
+    steps: dict[tuple[object, ...], Step] = {}
+
+    def step(inputs: Tensor, targets: Tensor) -> Tensor:
+        key = (inputs.shape, inputs.dtype, targets.shape, targets.dtype, model.training)
+        if key not in steps:
+            _warm_up(eager, model, optimizer, inputs, targets)
+            try:
+                steps[key] = _capture(eager, optimizer, inputs, targets, pool)
+            except RuntimeError as error:
+                torch.cuda.synchronize()
+                steps[key] = eager
+                warnings.warn(f"the step runs without a CUDA graph: {error}", stacklevel=2)
+        return steps[key](inputs, targets)
+
+    return step
+
+
+@dataclass(frozen=True)
+class _Captured:
+    """A graph and the memory that it reads from and writes to."""
+
+    graph: torch.cuda.CUDAGraph
+    inputs: Tensor
+    targets: Tensor
+    loss: Tensor
+
+    def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        self.inputs.copy_(inputs)
+        self.targets.copy_(targets)
+        self.graph.replay()
+        return self.loss.clone()  # the next replay overwrites it
+
+
+def _capture(
+    eager: Step, optimizer: Optimizer, inputs: Tensor, targets: Tensor, pool: Any
+) -> _Captured:
+    graph = torch.cuda.CUDAGraph()
+    inputs, targets = inputs.clone(), targets.clone()
+    # Without gradients at its start the graph makes its own, in its own memory, and adds to none.
+    optimizer.zero_grad(set_to_none=True)
+    with torch.cuda.graph(graph, pool=pool):
+        loss = eager(inputs, targets)
+    return _Captured(graph, inputs, targets, loss)
+
+
+def _warm_up(
+    eager: Step, model: nn.Module, optimizer: Optimizer, inputs: Tensor, targets: Tensor
+) -> None:
+    """A few steps on a stream of their own, and everything back to where it was."""
+    before = [(tensor, tensor.clone()) for tensor in _state(model, optimizer)]
+    random = torch.cuda.get_rng_state(inputs.device)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(WARM_UP):
+            eager(inputs, targets)
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.set_rng_state(random, inputs.device)
+    known = {id(tensor) for tensor, _ in before}
+    with torch.no_grad():
+        for tensor, value in before:
+            # Constants are left alone: a write would tell whoever caches them that they changed.
+            if not torch.equal(tensor, value):
+                tensor.copy_(value)
+        for tensor in _state(model, optimizer):
+            if id(tensor) not in known:
+                tensor.zero_()
+
+
+def _state(model: nn.Module, optimizer: Optimizer) -> Iterator[Tensor]:
+    """Every tensor that a step changes."""
+    moments = (value for state in optimizer.state.values() for value in state.values())
+    return chain(
+        model.parameters(),
+        model.buffers(),
+        (value for value in moments if isinstance(value, Tensor)),
+    )
+
+
+def _check_capturable(optimizer: Optimizer) -> None:
+    for group in optimizer.param_groups:
+        rate = group["lr"]
+        if not (group.get("capturable") and isinstance(rate, Tensor) and rate.is_cuda):
+            raise ValueError(
+                f"{type(optimizer).__name__} with lr = {rate!r} cannot be captured in a CUDA "
+                "graph; build it with capturable=True and lr=torch.tensor(..., device='cuda')."
+            )

@@ -1,0 +1,118 @@
+"""A captured step is the eager step, which is the optimiser's definition."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import AdamW
+
+from torchcno.training.step import eager_step, graphed_step
+
+RATES = [1e-2, 3e-3, 1e-2, 1e-3, 5e-3]
+
+
+def network(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.GELU(), nn.Conv2d(4, 1, 3, padding=1)
+    )
+
+
+def batch(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(torch.randn(n, 1, 8, 8, generator=generator) for _ in range(2))
+
+
+def test_eager_step_is_adamw_by_hand():
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2).double()
+    inputs = torch.randn(4, 3, dtype=torch.float64)
+    targets = torch.randn(4, 2, dtype=torch.float64)
+    rate, decay, beta1, beta2, eps = 0.1, 0.01, 0.9, 0.999, 1e-8
+    step = eager_step(model, AdamW(model.parameters(), lr=rate, weight_decay=decay), F.mse_loss)
+
+    weights = [w.detach().clone() for w in model.parameters()]
+    first, second = ([torch.zeros_like(w) for w in weights] for _ in range(2))
+    for t in (1, 2):
+        weight, bias = weights
+        residual = inputs @ weight.T + bias - targets
+        slope = 2 * residual / residual.numel()
+        gradients = [slope.T @ inputs, slope.sum(0)]
+        for w, g, m, v in zip(weights, gradients, first, second, strict=True):
+            m.mul_(beta1).add_((1 - beta1) * g)
+            v.mul_(beta2).add_((1 - beta2) * g * g)
+            w.mul_(1 - rate * decay)
+            w.sub_(rate * (m / (1 - beta1**t)) / ((v / (1 - beta2**t)).sqrt() + eps))
+        loss = step(inputs, targets)
+        assert not loss.requires_grad
+        torch.testing.assert_close(loss, residual.square().mean(), rtol=1e-12, atol=0)
+    for ours, theirs in zip(weights, model.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs.detach(), rtol=1e-12, atol=1e-14)
+
+
+def test_an_optimiser_that_reads_from_the_host_cannot_be_captured():
+    model = network()
+    with pytest.raises(ValueError, match="capturable=True"):
+        graphed_step(model, AdamW(model.parameters(), lr=1e-3), F.mse_loss)
+
+
+def on_the_gpu(model: nn.Module) -> tuple[nn.Module, AdamW]:
+    model = copy.deepcopy(model).cuda().train()
+    rate = torch.tensor(RATES[0], device="cuda")
+    return model, AdamW(model.parameters(), lr=rate, capturable=True, fused=True)
+
+
+def train(make, loss_fn=F.mse_loss, model: nn.Module | None = None):
+    """Five steps with a changing rate on batches of two sizes: losses, and the state at the end."""
+    model, optimizer = on_the_gpu(model or network())
+    step = make(model, optimizer, loss_fn)
+    losses = []
+    for number, rate in enumerate(RATES):
+        optimizer.param_groups[0]["lr"].fill_(rate)
+        losses.append(step(*(t.cuda() for t in batch(4 if number % 2 else 6, seed=number))))
+    moments = [v for state in optimizer.state.values() for v in state.values()]
+    return torch.stack(losses), [*model.state_dict().values(), *moments]
+
+
+def assert_same(a, b):
+    for ours, theirs in zip([a[0], *a[1]], [b[0], *b[1]], strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
+
+
+@pytest.fixture
+def exact_arithmetic():
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    yield
+    torch.backends.cudnn.allow_tf32 = before
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("exact_arithmetic")
+def test_graphed_is_eager_over_rates_and_batch_sizes():
+    assert_same(train(graphed_step), train(eager_step))
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("exact_arithmetic")
+def test_graphed_draws_the_random_numbers_that_eager_draws():
+    model = nn.Sequential(network(), nn.Dropout(0.5))
+    results = []
+    for make in (graphed_step, eager_step):
+        torch.manual_seed(7)
+        results.append(train(make, model=model))
+    assert_same(*results)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("exact_arithmetic")
+def test_a_step_that_cannot_be_captured_runs_eagerly():
+    def waits_for_the_device(prediction: Tensor, target: Tensor) -> Tensor:
+        loss = F.mse_loss(prediction, target)
+        return loss * (1.0 if loss.item() > 0 else 0.0)
+
+    with pytest.warns(UserWarning, match="without a CUDA graph"):
+        graphed = train(graphed_step, waits_for_the_device)
+    assert_same(graphed, train(eager_step))
