@@ -1,1 +1,55 @@
-"""models"""
+"""The networks, one architecture a file, and their names."""
+
+from typing import NamedTuple
+
+from torch import nn
+
+from torchcno.models.deeponet import DeepONet, DeepONetConfig
+from torchcno.models.ffnn import FFNN, FFNNConfig
+from torchcno.models.fno import FNO, FNOConfig
+from torchcno.models.galerkin_transformer import GalerkinTransformer, GalerkinTransformerConfig
+from torchcno.models.resnet import ResNet, ResNetConfig
+from torchcno.models.unet import UNet, UNetConfig
+
+__all__ = [
+    "FFNN",
+    "FNO",
+    "MODELS",
+    "DeepONet",
+    "DeepONetConfig",
+    "FFNNConfig",
+    "FNOConfig",
+    "GalerkinTransformer",
+    "GalerkinTransformerConfig",
+    "ParameterCount",
+    "ResNet",
+    "ResNetConfig",
+    "UNet",
+    "UNetConfig",
+    "count_parameters",
+]
+
+MODELS: dict[str, type[nn.Module]] = {
+    "fno": FNO,
+    "unet": UNet,
+    "resnet": ResNet,
+    "deeponet": DeepONet,
+    "ffnn": FFNN,
+    "galerkin-transformer": GalerkinTransformer,
+}
+
+
+class ParameterCount(NamedTuple):
+    """How many numbers are learnt: entries of the tensors, and reals, two for a complex entry."""
+
+    entries: int
+    reals: int
+
+
+def count_parameters(model: nn.Module) -> ParameterCount:
+    """The learnt numbers of `model`, counted both ways: the paper counts FNO's entries."""
+    learnt = [p for p in model.parameters() if p.requires_grad]
+    return ParameterCount(
+        entries=sum(p.numel() for p in learnt),
+        reals=sum(p.numel() * (2 if p.is_complex() else 1) for p in learnt),
+    )

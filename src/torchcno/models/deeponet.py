@@ -1,0 +1,136 @@
+"""DeepONet (Lu et al., 2021) with a convolutional branch, section C.1 of the paper."""
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from torchcno.models.inputs import check_fields, check_size, coordinates
+from torchcno.models.tables import table
+
+
+@dataclass(frozen=True)
+class DeepONetConfig:
+    """Hyper-parameters of `DeepONet`; the paper's symbols beside them."""
+
+    in_channels: int = 1
+    out_channels: int = 1
+    size: tuple[int, ...] = (64, 64)  # the sensor points: the one grid that the branch accepts
+    bases: int = 500  # p
+    trunk_layers: int = 8  # L
+    trunk_width: int = 128  # d
+    branch_levels: int = 4  # M
+    residual_blocks: int = 4  # N_res
+    branch_width: int = 32  # channels after the first level; doubled by each further one
+
+
+# fmt: off
+PAPER = table(("bases", "trunk_layers", "trunk_width", "branch_levels", "residual_blocks"), {
+    #                           p    L  d    M  N_res
+    "poisson":                 (500, 8, 128, 4, 4),
+    "wave":                    (100, 4, 512, 4, 4),
+    "smooth-transport":        (500, 8, 128, 4, 0),
+    "discontinuous-transport": (100, 8, 512, 4, 4),
+    "allen-cahn":              (50,  8, 512, 4, 4),
+    "navier-stokes":           (100, 8, 512, 6, 2),
+    "darcy":                   (500, 8, 512, 4, 4),
+    "airfoil":                 (500, 8, 256, 4, 4),
+})
+PAPER_TRAINING = table(("learning_rate", "gamma", "weight_decay", "batch_size"), {
+    #                           η     γ     w     batch
+    "poisson":                 (1e-3, 0.98, 0.0,  10),
+    "wave":                    (5e-4, 0.98, 0.0,  10),
+    "smooth-transport":        (5e-4, 0.98, 0.0,  10),
+    "discontinuous-transport": (5e-4, 0.98, 0.0,  10),
+    "allen-cahn":              (5e-4, 0.98, 1e-6, 10),
+    "navier-stokes":           (5e-4, 0.98, 1e-6, 10),
+    "darcy":                   (5e-4, 0.98, 0.0,  10),
+    "airfoil":                 (5e-4, 0.98, 1e-6, 10),
+})
+# fmt: on
+
+
+class DeepONet(nn.Module):
+    """Coefficients of a branch network β, basis functions of a trunk network τ:
+
+        G(u)(y) = (Σ_{k ≤ p} β_k(u) τ_k(y) + b) / √p
+
+    The branch reads u at the sensor points, the grid `size`; other grids are refused. Several
+    output channels share the basis functions and have their own coefficients.
+    """
+
+    Config = DeepONetConfig
+    PAPER: ClassVar = PAPER
+    PAPER_TRAINING: ClassVar = PAPER_TRAINING
+
+    def __init__(self, config: DeepONetConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.branch = branch(config)
+        self.trunk = trunk(config)
+        self.bias = nn.Parameter(torch.zeros(config.out_channels, 1, 1))
+
+    def forward(
+        self, u: Float[Tensor, "batch in_channels *space"]
+    ) -> Float[Tensor, "batch out_channels *space"]:
+        """The output field on the grid of u."""
+        check_fields(u, self.config.in_channels, least=1)
+        check_size(u, self.config.size)
+        return self.expand(self.branch(u), coordinates(u))
+
+    def expand(
+        self, beta: Float[Tensor, "batch coefficients"], position: Float[Tensor, "2 y x"]
+    ) -> Float[Tensor, "batch out_channels y x"]:
+        """The output field at `position` that belongs to the branch's output β."""
+        p, shape = self.config.bases, position.shape[1:]
+        tau = self.trunk(position.flatten(1).T)
+        v = (beta.unflatten(1, (-1, p)) @ tau.T).unflatten(2, shape)
+        return (v + self.bias) / math.sqrt(p)
+
+
+def branch(config: DeepONetConfig) -> nn.Sequential:
+    """Q ∘ Fl ∘ R_{N_res} ∘ … ∘ R_1 ∘ D_M ∘ I_M ∘ … ∘ D_1 ∘ I_1, each D halving the grid."""
+    doubled = [config.branch_width * 2**level for level in range(config.branch_levels)]
+    blocks: list[nn.Module] = []
+    size = config.size
+    for a, b in pairwise([config.in_channels, *doubled]):
+        blocks += [nn.Conv2d(a, a, 3, padding=1), UpsampledActivation(), nn.AvgPool2d(2)]
+        blocks += [nn.Conv2d(a, b, 3, padding=1), UpsampledActivation(), nn.AvgPool2d(4, padding=1)]
+        size = tuple((n + 1) // 2 for n in size)
+    blocks += [ResidualBlock(doubled[-1]) for _ in range(config.residual_blocks)]
+    flat = doubled[-1] * math.prod(size)
+    return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(flat, config.out_channels * config.bases))
+
+
+def trunk(config: DeepONetConfig) -> nn.Sequential:
+    """L hidden layers at every position (x, y); the batch norm runs over the positions."""
+    d = config.trunk_width
+    layers: list[nn.Module] = [nn.Linear(2, d), nn.LeakyReLU()]
+    for _ in range(config.trunk_layers - 1):
+        layers += [nn.Linear(d, d), nn.BatchNorm1d(d), nn.LeakyReLU()]
+    return nn.Sequential(*layers, nn.Linear(d, config.bases))
+
+
+class UpsampledActivation(nn.Module):
+    """σ on the twice finer grid; the mean-pooling that follows takes it back."""
+
+    def forward(self, v: Float[Tensor, "batch c y x"]) -> Float[Tensor, "batch c 2*y 2*x"]:
+        """σ(v) at twice the resolution."""
+        return F.leaky_relu(F.interpolate(v, scale_factor=2, mode="bicubic"))
+
+
+class ResidualBlock(nn.Module):
+    """v ↦ 0.9 v + 0.1 W σ(v), with a 3×3 convolution W."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, v: Float[Tensor, "batch c y x"]) -> Float[Tensor, "batch c y x"]:
+        """The next block's field."""
+        return 0.9 * v + 0.1 * self.convolution(F.leaky_relu(v))

@@ -1,0 +1,258 @@
+"""Galerkin transformer (Cao, 2021), section C.1 of the paper.
+
+It is trained with a loss of its own, `weighted-l2`: the mean over the samples of
+
+    ‖p − v‖ / ‖v‖ + √(γ h / 2) ‖∇_h (p − v)‖ / ‖∇_h v‖,    γ = 0.1, h = 1/n
+
+for the prediction p of v on n points an axis, with ‖·‖ the root of the mean square over points and
+channels, and ∇_h the central differences (f(x + h) − f(x − h)) / 2h along x and y at the points
+that have all four neighbours. The schedule is `one-cycle`: from 1e-4 of the learning rate up to it
+over the first 0.3 of the steps, then down.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from torchcno.models.fno import Pointwise, SpectralConvolution
+from torchcno.models.inputs import check_fields, coordinates
+from torchcno.models.tables import table
+
+
+@dataclass(frozen=True)
+class GalerkinTransformerConfig:
+    """Hyper-parameters of `GalerkinTransformer`; the paper's symbols beside them."""
+
+    in_channels: int = 1
+    out_channels: int = 1
+    size: tuple[int, ...] = (64, 64)  # of the training grid; any other will do too
+    blocks: int = 4  # n, attention blocks
+    heads: int = 4  # h
+    width: int = 64  # d, of the attention
+    decoder_layers: int = 2  # L
+    decoder_width: int = 64  # d_v
+    modes: int = 16  # k_max of the decoder
+    feed_forward: int = 128  # hidden neurons of g
+    coarsening: float = 2.0  # grid points an axis over those that the attention sees
+    dropout: float = 0.05  # in the encoder and the attention
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise ValueError(
+                f"width {self.width} is not divisible by heads = {self.heads}; "
+                f"use width={self.heads * max(1, self.width // self.heads)}."
+            )
+
+
+# Two rows of the printed table do not have the printed number of parameters: smooth-transport has
+# one decoder layer more here (L = 4, not 3), discontinuous-transport half the blocks (4, not 8).
+# fmt: off
+PAPER = table(("blocks", "heads", "width", "decoder_layers", "decoder_width", "modes"), {
+    #                           n  h  d    L  d_v k_max
+    "poisson":                 (4, 4, 64,  2, 64, 16),
+    "wave":                    (4, 4, 64,  2, 64, 16),
+    "smooth-transport":        (4, 2, 128, 4, 64, 16),
+    "discontinuous-transport": (4, 2, 128, 4, 64, 16),
+    "allen-cahn":              (2, 4, 128, 2, 32, 16),
+    "navier-stokes":           (2, 2, 256, 2, 64, 16),
+    "darcy":                   (4, 2, 256, 2, 32, 16),
+    "airfoil":                 (2, 4, 64,  4, 64, 16),
+})
+# fmt: on
+PAPER_TRAINING: dict[str, dict[str, Any]] = {
+    problem: dict(
+        learning_rate=5e-4,
+        gamma=1.0,
+        weight_decay=0.0,
+        batch_size=10,  # the paper gives none; that of its other networks of this size
+        loss="weighted-l2",
+        schedule="one-cycle",
+    )
+    for problem in PAPER
+}
+
+
+class GalerkinTransformer(nn.Module):
+    """Down to a coarse grid by convolutions, n attention blocks there, up, a spectral decoder.
+
+    Runs on any grid of at least 4 points an axis. The paper counts real numbers here: two for a
+    complex weight of the decoder.
+    """
+
+    Config = GalerkinTransformerConfig
+    PAPER: ClassVar = PAPER
+    PAPER_TRAINING: ClassVar = PAPER_TRAINING
+
+    def __init__(self, config: GalerkinTransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.down = DownScaler(config)
+        self.blocks = nn.Sequential(*(GalerkinBlock(config) for _ in range(config.blocks)))
+        self.up = nn.Conv2d(config.width, config.width, 3, padding=1, bias=False)
+        self.decoder = SpectralDecoder(config)
+
+    def forward(
+        self, u: Float[Tensor, "batch in_channels *space"]
+    ) -> Float[Tensor, "batch out_channels *space"]:
+        """The output field on the grid of u."""
+        check_fields(u, self.config.in_channels, least=4)
+        middle, coarse = scaled_sizes(u, self.config.coarsening)
+        v = self.blocks(self.down(u, middle, coarse))
+        v = F.silu(self.up(interpolate(v, middle)))
+        return self.decoder(interpolate(v, u.shape[2:]))
+
+
+class DownScaler(nn.Module):
+    """Four convolutions with ReLU; interpolation to a coarser grid after the first and the last.
+
+    The last three hand on their channels side by side: a third of the width each.
+    """
+
+    def __init__(self, config: GalerkinTransformerConfig) -> None:
+        super().__init__()
+        d, third = config.width, config.width // 3
+        self.first = nn.Conv2d(config.in_channels, d, 3, padding=1, bias=False)
+        self.chain = nn.ModuleList(
+            nn.Conv2d(a, b, 3, padding=1, bias=False)
+            for a, b in [(d, third), (third, third), (third, d - 2 * third)]
+        )
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self, u: Float[Tensor, "batch c y x"], middle: tuple[int, int], coarse: tuple[int, int]
+    ) -> Float[Tensor, "batch d y_coarse x_coarse"]:
+        """The features of u on the coarse grid."""
+        v = interpolate(F.relu(self.dropout(self.first(u))), middle)
+        features = []
+        for convolution in self.chain:
+            v = F.relu(self.dropout(convolution(v)))
+            features.append(v)
+        return interpolate(torch.cat(features, dim=1), coarse)
+
+
+class GalerkinBlock(nn.Module):
+    """y ↦ z + g(z), z = y + Attn(y), with a network g of one hidden layer (section C.1)."""
+
+    def __init__(self, config: GalerkinTransformerConfig) -> None:
+        super().__init__()
+        self.attention = GalerkinAttention(config.width, config.heads)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(config.width, config.feed_forward),
+            nn.ReLU(),
+            nn.Dropout(config.dropout),
+            nn.Linear(config.feed_forward, config.width),
+        )
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, v: Float[Tensor, "batch d y x"]) -> Float[Tensor, "batch d y x"]:
+        """The next block's features."""
+        positions = coordinates(v).flatten(1).T
+        y = v.flatten(2).mT
+        z = y + self.dropout(self.attention(y, positions))
+        z = z + self.dropout(self.feed_forward(z))
+        return z.mT.unflatten(2, v.shape[2:])
+
+
+class GalerkinAttention(nn.Module):
+    """Attention without softmax, linear in the number of points n:
+
+        Attn(y) = Q (K̃ᵀ Ṽ) / n
+
+    for each head, with K̃ and Ṽ layer-normalised and the positions (x, y) joined to Q, K̃ and Ṽ;
+    then a linear layer mixes the heads. K̃ᵀ Ṽ / n is a quadrature of the inner products of the
+    functions in the columns of K̃ and Ṽ: a Galerkin projection.
+    """
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value = (scaled_linear(width) for _ in range(3))
+        self.key_norm, self.value_norm = (HeadNorm(heads, width // heads) for _ in range(2))
+        self.mix = nn.Linear(width + 2 * heads, width)
+
+    def forward(
+        self, y: Float[Tensor, "batch n d"], positions: Float[Tensor, "n 2"]
+    ) -> Float[Tensor, "batch n d"]:
+        """What the points tell each point."""
+        q, k, v = self.queries_keys_values(y, positions)
+        attended = q @ (k.mT @ v / y.shape[1])
+        return self.mix(attended.transpose(1, 2).flatten(2))
+
+    def queries_keys_values(
+        self, y: Float[Tensor, "batch n d"], positions: Float[Tensor, "n 2"]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Q, K̃ and Ṽ of every head: (batch, heads, n, d / heads + 2) each."""
+        q, k, v = (
+            projection(y).unflatten(2, (self.heads, -1)).transpose(1, 2)
+            for projection in (self.query, self.key, self.value)
+        )
+        encoding = positions.expand(*q.shape[:2], -1, -1)
+        q, k, v = (
+            torch.cat([encoding, part], dim=-1)
+            for part in (q, self.key_norm(k), self.value_norm(v))
+        )
+        return q, k, v
+
+
+class HeadNorm(nn.Module):
+    """Layer norm of each head's features, with a scale and shift of its own."""
+
+    def __init__(self, heads: int, features: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(heads, 1, features))
+        self.bias = nn.Parameter(torch.zeros(heads, 1, features))
+
+    def forward(self, z: Float[Tensor, "batch heads n f"]) -> Float[Tensor, "batch heads n f"]:
+        """The normalised features."""
+        return F.layer_norm(z, z.shape[-1:]) * self.weight + self.bias
+
+
+class SpectralDecoder(nn.Module):
+    """A linear layer on (v, x, y), L Fourier layers with SiLU, a hidden layer at every point."""
+
+    def __init__(self, config: GalerkinTransformerConfig) -> None:
+        super().__init__()
+        d, layers = config.decoder_width, range(config.decoder_layers)
+        self.lift = Pointwise(config.width + 2, d)
+        self.pointwise = nn.ModuleList(Pointwise(d, d) for _ in layers)
+        self.spectral = nn.ModuleList(SpectralConvolution(d, d, config.modes) for _ in layers)
+        self.project = nn.Sequential(
+            Pointwise(d, 4 * d), nn.SiLU(), Pointwise(4 * d, config.out_channels)
+        )
+
+    def forward(self, v: Float[Tensor, "batch d y x"]) -> Float[Tensor, "batch out y x"]:
+        """The output field of the features v."""
+        v = self.lift(torch.cat([v, coordinates(v).expand(len(v), -1, -1, -1)], dim=1))
+        for pointwise, spectral in zip(self.pointwise, self.spectral, strict=True):
+            v = F.silu(pointwise(v) + spectral(v))
+        return self.project(v)
+
+
+def scaled_linear(width: int) -> nn.Linear:
+    """A linear layer that starts near 0.01 times the identity, as Cao's attention does."""
+    layer = nn.Linear(width, width)
+    nn.init.xavier_uniform_(layer.weight, gain=1e-2)
+    nn.init.zeros_(layer.bias)
+    with torch.no_grad():
+        layer.weight += 1e-2 * torch.eye(width)
+    return layer
+
+
+def scaled_sizes(u: Tensor, coarsening: float) -> tuple[tuple[int, int], tuple[int, int]]:
+    """A grid halfway (in the logarithm of the spacing) to that of the attention, and the latter."""
+    n_y, n_x = u.shape[2:]
+    middle, coarse = (
+        (math.ceil(n_y / factor), math.ceil(n_x / factor))
+        for factor in (math.sqrt(coarsening), coarsening)
+    )
+    return middle, coarse
+
+
+def interpolate(v: Tensor, size: tuple[int, ...]) -> Tensor:
+    """Linear interpolation along each axis, the ends of both grids being the same points."""
+    return F.interpolate(v, size=tuple(size), mode="bilinear", align_corners=True)

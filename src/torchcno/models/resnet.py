@@ -1,0 +1,114 @@
+"""Convolutional residual network: the generator of CycleGAN, section C.1 of the paper."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from torchcno.models.inputs import check_fields
+from torchcno.models.tables import table
+
+
+@dataclass(frozen=True)
+class ResNetConfig:
+    """Hyper-parameters of `ResNet`; the paper's symbols beside them."""
+
+    in_channels: int = 1
+    out_channels: int = 1
+    size: tuple[int, ...] = (64, 64)  # of the training grid; any other will do too
+    channels: int = 32  # c, of the first convolution; doubled by each of the two downsamplings
+    residual_blocks: int = 8  # N_res
+
+
+# fmt: off
+PAPER = table(("channels", "residual_blocks"), {
+    #                           c   N_res
+    "poisson":                 (8,  8),
+    "wave":                    (16, 8),
+    "smooth-transport":        (32, 6),
+    "discontinuous-transport": (32, 4),
+    "allen-cahn":              (32, 4),
+    "navier-stokes":           (64, 8),
+    "darcy":                   (8,  8),
+    "airfoil":                 (32, 8),
+})
+# The paper gives no batch size for this network; 10 is that of its other networks without spectra.
+PAPER_TRAINING = table(("learning_rate", "gamma", "weight_decay", "batch_size"), {
+    #                           η     γ     w     batch
+    "poisson":                 (1e-3, 0.98, 0.0,  10),
+    "wave":                    (1e-3, 0.98, 1e-6, 10),
+    "smooth-transport":        (1e-3, 0.98, 1e-6, 10),
+    "discontinuous-transport": (1e-3, 0.98, 1e-6, 10),
+    "allen-cahn":              (1e-3, 0.98, 1e-6, 10),
+    "navier-stokes":           (1e-3, 0.98, 1e-6, 10),
+    "darcy":                   (1e-3, 0.98, 0.0,  10),
+    "airfoil":                 (1e-3, 1.0,  0.0,  10),
+})
+# fmt: on
+
+
+class ResNet(nn.Module):
+    """7×7 convolution, two halvings, N_res residual blocks, two doublings, 7×7 convolution.
+
+    Zero padding throughout; runs on any grid of at least 4 points an axis. Where an axis is no
+    multiple of 4 the doublings end beyond its last point, and what is beyond is cut off.
+    """
+
+    Config = ResNetConfig
+    PAPER: ClassVar = PAPER
+    PAPER_TRAINING: ClassVar = PAPER_TRAINING
+
+    def __init__(self, config: ResNetConfig) -> None:
+        super().__init__()
+        self.config = config
+        c = config.channels
+        self.encoder = nn.Sequential(
+            *normalised(nn.Conv2d(config.in_channels, c, 7, padding=3, bias=False)),
+            *normalised(nn.Conv2d(c, 2 * c, 3, stride=2, padding=1, bias=False)),
+            *normalised(nn.Conv2d(2 * c, 4 * c, 3, stride=2, padding=1, bias=False)),
+        )
+        self.residual = nn.Sequential(
+            *(ResidualBlock(4 * c) for _ in range(config.residual_blocks))
+        )
+        self.decoder = nn.Sequential(
+            *normalised(doubling(4 * c, 2 * c)),
+            *normalised(doubling(2 * c, c)),
+            nn.Conv2d(c, config.out_channels, 7, padding=3),
+        )
+
+    def forward(
+        self, u: Float[Tensor, "batch in_channels *space"]
+    ) -> Float[Tensor, "batch out_channels *space"]:
+        """The output field on the grid of u."""
+        check_fields(u, self.config.in_channels, least=4)
+        v = self.decoder(self.residual(self.encoder(u)))
+        return v[:, :, : u.shape[2], : u.shape[3]]
+
+
+class ResidualBlock(nn.Module):
+    """v ↦ v + BN(W_2 ReLU(BN(W_1 v))), with 3×3 convolutions W."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            *normalised(nn.Conv2d(channels, channels, 3, padding=1, bias=False)),
+            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
+            nn.BatchNorm2d(channels),
+        )
+
+    def forward(self, v: Float[Tensor, "batch c y x"]) -> Float[Tensor, "batch c y x"]:
+        """The next block's field."""
+        return v + self.body(v)
+
+
+def normalised(convolution: nn.Conv2d | nn.ConvTranspose2d) -> tuple[nn.Module, ...]:
+    """The convolution, then batch norm and ReLU."""
+    return convolution, nn.BatchNorm2d(convolution.out_channels), nn.ReLU(inplace=True)
+
+
+def doubling(in_channels: int, out_channels: int) -> nn.ConvTranspose2d:
+    """The transposed convolution that doubles the number of points."""
+    return nn.ConvTranspose2d(
+        in_channels, out_channels, 3, stride=2, padding=1, output_padding=1, bias=False
+    )

@@ -1,0 +1,114 @@
+"""U-Net (Ronneberger et al., 2015) with a chosen number of channels, section C.1 of the paper."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from torchcno.models.inputs import check_fields
+from torchcno.models.tables import table
+
+LEVELS = 4  # of Ronneberger's network
+
+
+@dataclass(frozen=True)
+class UNetConfig:
+    """Hyper-parameters of `UNet`; the paper's symbols beside them."""
+
+    in_channels: int = 1
+    out_channels: int = 1
+    size: tuple[int, ...] = (64, 64)  # of the training grid; any other of at least 16² will do too
+    channels: int = 32  # c, of the first convolution; doubled at each level
+
+
+# fmt: off
+PAPER = table(("channels",), {
+    #                           c
+    "poisson":                 (32,),
+    "wave":                    (64,),
+    "smooth-transport":        (16,),
+    "discontinuous-transport": (32,),
+    "allen-cahn":              (64,),
+    "navier-stokes":           (64,),
+    "darcy":                   (32,),
+    "airfoil":                 (32,),
+})
+PAPER_TRAINING = table(("learning_rate", "gamma", "weight_decay", "batch_size"), {
+    #                           η     γ     w     batch
+    "poisson":                 (1e-3, 0.98, 0.0,  10),
+    "wave":                    (1e-3, 1.0,  1e-6, 10),
+    "smooth-transport":        (1e-3, 0.98, 1e-6, 10),
+    "discontinuous-transport": (1e-3, 0.98, 1e-6, 10),
+    "allen-cahn":              (5e-4, 0.98, 1e-6, 10),
+    "navier-stokes":           (5e-4, 0.98, 1e-6, 10),
+    "darcy":                   (1e-3, 0.98, 0.0,  10),
+    "airfoil":                 (1e-3, 0.98, 1e-6, 10),
+})
+# fmt: on
+
+
+class UNet(nn.Module):
+    """Four levels down by max-pooling and up by transposed convolutions, joined level by level.
+
+        c ─────────────────────────────── 2c → c ─ 1×1
+         2c ──────────────────────── 4c → 2c
+           4c ───────────────── 8c → 4c
+             8c ────────── 16c → 8c
+               16c ─────────┘
+
+    Runs on any grid of at least 16 points an axis. Pooling drops the last point of an odd axis, as
+    usual; on the way up the last value is repeated there.
+    """
+
+    Config = UNetConfig
+    PAPER: ClassVar = PAPER
+    PAPER_TRAINING: ClassVar = PAPER_TRAINING
+
+    def __init__(self, config: UNetConfig) -> None:
+        super().__init__()
+        self.config = config
+        widths = [config.channels * 2**level for level in range(LEVELS + 1)]
+        inputs = [config.in_channels, *widths[:-1]]
+        self.encoder = nn.ModuleList(
+            two_convolutions(a, b) for a, b in zip(inputs, widths, strict=True)
+        )
+        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * c, c, 2, stride=2) for c in widths[:-1])
+        self.decoder = nn.ModuleList(two_convolutions(2 * c, c) for c in widths[:-1])
+        self.project = nn.Conv2d(config.channels, config.out_channels, 1)
+
+    def forward(
+        self, u: Float[Tensor, "batch in_channels *space"]
+    ) -> Float[Tensor, "batch out_channels *space"]:
+        """The output field on the grid of u."""
+        check_fields(u, self.config.in_channels, least=2**LEVELS)
+        skips = [self.encoder[0](u)]
+        for block in self.encoder[1:]:
+            skips.append(block(F.max_pool2d(skips[-1], 2)))
+        v = skips.pop()
+        for level in reversed(range(LEVELS)):
+            v = extend_to(self.up[level](v), skips[level].shape[2:])
+            v = self.decoder[level](torch.cat([v, skips[level]], dim=1))
+        return self.project(v)
+
+
+def two_convolutions(in_channels: int, out_channels: int) -> nn.Sequential:
+    """Twice: 3×3 convolution, batch norm, ReLU. Batch norm's shift makes a bias redundant."""
+    return nn.Sequential(
+        nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=False),
+        nn.BatchNorm2d(out_channels),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False),
+        nn.BatchNorm2d(out_channels),
+        nn.ReLU(inplace=True),
+    )
+
+
+def extend_to(v: Float[Tensor, "batch c y x"], shape: torch.Size) -> Tensor:
+    """`v` with its last row and column repeated up to `shape`; as it is where that fits."""
+    missing_y, missing_x = shape[0] - v.shape[2], shape[1] - v.shape[3]
+    if missing_y == 0 and missing_x == 0:
+        return v
+    return F.pad(v, (0, missing_x, 0, missing_y), mode="replicate")
