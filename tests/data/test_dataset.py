@@ -48,10 +48,10 @@ def test_subsets_and_samples():
         data.subset(4)
 
 
-@pytest.mark.parametrize("shape", [(2, 1, 4, 4), (3, 1, 4, 5), (3, 4, 4)])
-def test_fields_that_do_not_pair_up_are_refused(shape):
-    with pytest.raises(ValueError, match="do not pair up"):
-        Fields(torch.zeros(3, 1, 4, 4), torch.zeros(shape), Grid((4, 4), "periodic"))
+def test_fields_of_another_grid_are_refused():
+    u = torch.zeros(3, 1, 4, 4)
+    with pytest.raises(ValueError, match=r"do not pair up on a grid of shape \(4, 5\)"):
+        Fields(u, u, Grid((4, 5), "periodic"))
 
 
 class TestNormalization:
@@ -84,7 +84,7 @@ class TestNormalization:
     @pytest.mark.parametrize("value", [0.0, float("nan")])
     def test_constant_or_broken_fields_are_refused(self, train, value):
         broken = Fields(torch.full_like(train.inputs, value), train.outputs, train.grid)
-        with pytest.raises(ValueError, match="inputs from .* cannot be scaled"):
+        with pytest.raises(ValueError, match="cannot be scaled"):
             Normalization.fit(broken)
 
 

@@ -168,12 +168,13 @@ def opened(path: Path) -> Iterator[h5py.File]:
 
 def read(file: h5py.File, key: str) -> NDArray[Any]:
     """The values under `key`."""
-    if key not in file:
+    try:
+        return np.asarray(file[key])
+    except KeyError as error:
         raise ValueError(
             f"{file.filename} has no {key!r}; its first keys are {', '.join(list(file)[:3])}. "
             "Is it the authors' file for this problem?"
-        )
-    return np.asarray(file[key])
+        ) from error
 
 
 def read_field(file: h5py.File, key: str) -> Tensor:
