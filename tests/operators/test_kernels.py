@@ -202,6 +202,15 @@ def test_the_operator_keeps_the_contract_of_a_torch_operator(layout):
     torch.library.opcheck(torch.ops.torchcno.filtered_activation.default, arguments)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_autocast_leaves_the_type_of_the_field(dtype):
+    x, bias = fields((8, 8))
+    arguments = (x.to(dtype), bias, *matrices((8, 8), (8, 8)), "gelu")
+    with torch.autocast("cpu", torch.bfloat16):
+        y = kernels.fused_activation(*arguments)
+    assert torch.equal(y, kernels.fused_activation(*arguments))
+
+
 def test_export_sees_one_operator():
     class Model(torch.nn.Module):
         def __init__(self) -> None:

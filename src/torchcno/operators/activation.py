@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from torchcno.operators import kernels
 from torchcno.operators.filters import Boundary, LowPass
 from torchcno.operators.resampling import activation_matrices, along
 from torchcno.selection import select
@@ -115,6 +116,8 @@ class Activation(nn.Module):
         self, x: Float[Tensor, "batch channel *space"]
     ) -> Float[Tensor, "batch channel *out_space"]:
         """Σ x."""
+        if kernels.is_supported(x, self.ups, self.downs, self.sigma):
+            return kernels.fused_activation(x, self.bias, self.ups, self.downs, self.sigma)
         return filtered_activation(x, self.bias, self.ups, self.downs, SIGMAS[self.sigma])
 
     def extra_repr(self) -> str:

@@ -37,14 +37,14 @@ def is_supported(x: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigm
     operator has no gradient with respect to them.
     """
     return (
-        _HAS_TRITON
-        and x.is_cuda
-        and x.dtype in DTYPES
-        and sigma in SIGMAS
+        sigma in SIGMAS
         and len(ups) in LARGEST
         and x.ndim == 2 + len(ups)
+        and x.dtype in DTYPES
         and max(*(up.shape[1] for up in ups), *(len(down) for down in downs)) <= LARGEST[len(ups)]
         and not any(matrix.requires_grad for matrix in [*ups, *downs])
+        and x.is_cuda
+        and _HAS_TRITON
     )
 
 
@@ -142,7 +142,8 @@ def _dense(
     from torchcno.operators.activation import filtered_activation
 
     ups, downs = [up.to(x.dtype) for up in ups], [down.to(x.dtype) for down in downs]
-    y = filtered_activation(x, bias.to(x.dtype), ups, downs, FUNCTIONS[sigma])
+    with torch.autocast(x.device.type, enabled=False):  # the result has the type of x
+        y = filtered_activation(x, bias.to(x.dtype), ups, downs, FUNCTIONS[sigma])
     return y.contiguous(memory_format=_memory_format(x))
 
 
