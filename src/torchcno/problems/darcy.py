@@ -25,10 +25,10 @@ class Darcy(Problem):
 
     on the unit square, section 3 and SM "Darcy Flow". Finite volumes around the points of a grid
     `refinement` times finer than the data, with a constant in each and so the harmonic mean between
-    two: second order where a is smooth. Solved by conjugate gradients preconditioned with the
-    constant-coefficient Laplacian, inverted in its sine modes. The condition number is then at most
-    max a / min a = 4 on any grid: an iteration leaves a third of the error, and about 20 are enough.
-    Fine points contain the coarse ones, where both fields are read off.
+    two: second order where a is smooth. Fine points contain the coarse ones, where both fields are
+    read off. Solved by conjugate gradients preconditioned with the Laplacian, inverted in its sine
+    modes: the condition number is at most max a / min a = 4 on any grid, so an iteration leaves
+    a third of the error and about 20 are enough.
     """
 
     variance: float = 0.1  # σ²

@@ -74,7 +74,7 @@ class NavierStokes(Problem):
         alpha = uniform((0.0, 1.0), n, self.p, 1, generator=generator)
         beta = uniform((0.0, 2 * math.pi), n, self.p, 1, generator=generator)
         (n_points, _) = grid.shape
-        # tanh is not band-limited: on twice the points what folds back is below 1e-8.
+        # tanh is not band-limited: on twice the points what folds back is below 1e-5.
         y, x = grid.resized(2 * n_points, 2 * n_points).mesh()
         k = torch.arange(1, self.p + 1, dtype=torch.float64)[:, None]
         sigma = self.delta * (alpha * torch.sin(2 * math.pi * k * x[0] - beta)).sum(1)
@@ -90,7 +90,7 @@ class NavierStokes(Problem):
         return self.trajectory(inputs, [self.T])[:, 0]
 
     def trajectory(
-        self, inputs: Float[Tensor, "batch 2 n n"], times: Sequence[float]
+        self, inputs: Tensor, times: Sequence[float]
     ) -> Float[Tensor, "batch time 2 n n"]:
         """(u, v) at increasing `times`, from the initial velocity."""
         velocity = self.checked(inputs)

@@ -23,8 +23,8 @@ class Problem(ABC):
     with the paper's values. Fields are `(sample, channel, y, x)`, physical values, float64 inside.
 
     `sample_inputs` and `solve` work on the whole state that the equation needs; `observe` picks
-    what networks see of it. The two differ where the benchmark shows a part only: one component of a
-    velocity, or initial data without what flows in from outside.
+    what networks see of it. The two differ where the benchmark shows a part only: one component
+    of a velocity, or initial data without what flows in from outside.
     """
 
     name: ClassVar[str]

@@ -1,6 +1,7 @@
 """Random functions by their coefficients: the same draw is the same function on every grid."""
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -42,7 +43,33 @@ def sine_series(
 
 
 @dataclass(frozen=True)
-class SquaredExponential:
+class TrigonometricField(ABC):
+    """Centred Gaussian field Σ_kl √λ_kl ξ_kl φ_k(y) φ_l(x), ξ ~ N(0, 1), on a torus of some period.
+
+    The φ are 1, √2 cos(2πkx/P), √2 sin(2πkx/P), k = 1 … k_max; see `trigonometric_basis`.
+    """
+
+    @property
+    @abstractmethod
+    def period(self) -> float:
+        """P, the length of the torus."""
+
+    @property
+    @abstractmethod
+    def spectrum(self) -> Float[Tensor, "k l"]:
+        """The variances λ of the coefficients."""
+
+    def sample(self, grid: Grid, n: int, generator: Generator) -> Float[Tensor, "n 1 y x"]:
+        """`n` fields on `grid`."""
+        spectrum = self.spectrum
+        k_max = (len(spectrum) - 1) // 2
+        xi = torch.randn(n, *spectrum.shape, generator=generator, dtype=torch.float64)
+        along_y, along_x = (trigonometric_basis(grid, i, self.period, k_max) for i in (0, 1))
+        return (along_y @ (spectrum.sqrt() * xi) @ along_x.T)[:, None]
+
+
+@dataclass(frozen=True)
+class SquaredExponential(TrigonometricField):
     """Centred Gaussian field on the unit square with covariance σ² exp(−|x − y|²/l²).
 
     The covariance is made periodic on an interval long enough that its images are below e^{−36} of
@@ -52,20 +79,22 @@ class SquaredExponential:
     variance: float  # σ²
     length: float  # l
 
-    def sample(self, grid: Grid, n: int, generator: Generator) -> Float[Tensor, "n 1 y x"]:
-        """`n` fields on `grid`."""
-        period = 1 + 6 * self.length
-        # exp(−(πkl/P)²) < e^{−36} beyond this k
-        k_max = math.ceil(6 * period / (math.pi * self.length))
-        k = _wavenumbers(k_max)
-        peak = self.length * math.sqrt(math.pi) / period
-        along_axis = peak * torch.exp(-((math.pi * k * self.length / period) ** 2))
-        spectrum = self.variance * along_axis[:, None] * along_axis
-        return _trigonometric_field(grid, n, spectrum, period, generator)
+    @property
+    def period(self) -> float:
+        """P = 1 + 6l."""
+        return 1 + 6 * self.length
+
+    @property
+    def spectrum(self) -> Tensor:
+        """λ_kl = σ² c_k c_l with c_k = √π l/P exp(−(πkl/P)²), until c_k/c_0 < e^{−36}."""
+        relative_length = math.pi * self.length / self.period
+        k = _wavenumbers(math.ceil(6 / relative_length))
+        c = relative_length / math.sqrt(math.pi) * torch.exp(-((k * relative_length) ** 2))
+        return self.variance * c[:, None] * c
 
 
 @dataclass(frozen=True)
-class PeriodicMatern:
+class PeriodicMatern(TrigonometricField):
     """Centred Gaussian field N(0, s (−Δ + τ²)^{−α}) on the unit torus, of zero mean over it."""
 
     scale: float  # s
@@ -73,39 +102,40 @@ class PeriodicMatern:
     alpha: float  # α
     k_max: int  # modes |k|∞ ≤ k_max
 
-    def sample(self, grid: Grid, n: int, generator: Generator) -> Float[Tensor, "n 1 y x"]:
-        """`n` fields on `grid`, whose points resolve every mode of the series."""
+    @property
+    def period(self) -> float:
+        """P = 1."""
+        return 1.0
+
+    @property
+    def spectrum(self) -> Tensor:
+        """λ_kl = s (4π²(k² + l²) + τ²)^{−α}, and 0 for the mean."""
+        angular_squared = (2 * math.pi * _wavenumbers(self.k_max)) ** 2
+        laplacian = angular_squared[:, None] + angular_squared
+        return self.scale * (laplacian + self.tau**2) ** -self.alpha * (laplacian > 0)
+
+    def sample(self, grid: Grid, n: int, generator: Generator) -> Tensor:
+        """`n` fields on a `grid` that resolves every mode of the series."""
         if min(grid.shape) <= 2 * self.k_max:
             raise ValueError(
                 f"a grid of {grid.shape} points does not resolve {self.k_max} wavenumbers; "
-                f"use at least {2 * self.k_max + 1} points an axis."
+                f"use at least {2 * self.k_max + 1} points an axis, or a smaller k_max."
             )
-        omega_squared = (2 * math.pi * _wavenumbers(self.k_max)) ** 2
-        laplacian = omega_squared[:, None] + omega_squared
-        spectrum = self.scale * (laplacian + self.tau**2) ** -self.alpha
-        return _trigonometric_field(grid, n, spectrum * (laplacian > 0), 1.0, generator)
-
-
-def _wavenumbers(k_max: int) -> Tensor:
-    """The wavenumber of each function of `_trigonometric_basis`."""
-    k = torch.arange(k_max + 1, dtype=torch.float64)
-    return torch.cat([k, k[1:]])
+        return super().sample(grid, n, generator)
 
 
 @lru_cache(maxsize=64)
-def _trigonometric_basis(grid: Grid, axis: int, period: float, k_max: int) -> Tensor:
-    """1, √2 cos(2πkx/P), √2 sin(2πkx/P), k = 1 … k_max, on an axis: (points, functions)."""
+def trigonometric_basis(
+    grid: Grid, axis: int, period: float, k_max: int
+) -> Float[Tensor, "point function"]:
+    """1, √2 cos(2πkx/P), √2 sin(2πkx/P), k = 1 … k_max, at the points of an axis of `grid`."""
     x = grid.axis(axis)
     phase = 2 * math.pi / period * x[:, None] * torch.arange(1, k_max + 1, dtype=torch.float64)
     root = math.sqrt(2)
     return torch.cat([torch.ones_like(x)[:, None], root * phase.cos(), root * phase.sin()], dim=1)
 
 
-def _trigonometric_field(
-    grid: Grid, n: int, spectrum: Tensor, period: float, generator: Generator
-) -> Tensor:
-    """Σ_{kl} √λ_kl ξ_kl φ_k(y) φ_l(x) with ξ ~ N(0, 1) independent and variances λ = `spectrum`."""
-    xi = torch.randn(n, *spectrum.shape, generator=generator, dtype=torch.float64)
-    k_max = (len(spectrum) - 1) // 2
-    along_y, along_x = (_trigonometric_basis(grid, axis, period, k_max) for axis in (0, 1))
-    return (along_y @ (spectrum.sqrt() * xi) @ along_x.T)[:, None]
+def _wavenumbers(k_max: int) -> Tensor:
+    """The wavenumber of each function of `trigonometric_basis`."""
+    k = torch.arange(k_max + 1, dtype=torch.float64)
+    return torch.cat([k, k[1:]])

@@ -22,9 +22,8 @@ class Vorticity(Problem):
         f = 0.1 (sin 2π(x + y) + cos 2π(x + y)),   ω(0) ~ N(0, s (−Δ + τ²)^{−α})
 
     SM "On the Choice of the RPB benchmarks", after the Fourier Neural Operator's data. The initial
-    vorticity has zero mean, as a curl on the torus must. Solved with the modes of N² points, free of
-    aliasing, in time by Crank and Nicolson's rule for diffusion and Heun's for the rest: second
-    order.
+    vorticity has zero mean, as a curl on the torus must. Solved with the modes of N² points, free
+    of aliasing, in time by Crank and Nicolson's rule for diffusion and Heun's for the rest.
 
     The supplement states neither sizes nor an out-of-distribution set: the sizes are those of
     navier-stokes, and out of distribution the initial data are rougher.

@@ -1,0 +1,105 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Generator
+
+from torchcno.problems import PROBLEMS, SPLITS, Problem
+from torchcno.problems.navier_stokes import NavierStokes
+from torchcno.problems.poisson import Poisson
+from torchcno.problems.vorticity import Vorticity
+from torchcno.spectral import resample
+
+# Where solving takes long, a short time will do: what is tested does not depend on it.
+BRIEF: dict[str, dict[str, object]] = {
+    "navier-stokes": {"T": 0.01, "N": 64},
+    "vorticity": {"T": 0.05},
+    "allen-cahn": {"steps": 40, "T": 2e-5},
+    "darcy": {"refinement": 1},
+}
+ALL = pytest.mark.parametrize("name", sorted(set(PROBLEMS) - {"airfoil"}))
+
+
+def brief(name: str, split: str = "train") -> Problem:
+    return replace(PROBLEMS[name]().for_split(split), **BRIEF.get(name, {}))
+
+
+def generators(*seeds: int) -> list[Generator]:
+    return [Generator().manual_seed(seed) for seed in seeds]
+
+
+@ALL
+@pytest.mark.parametrize("split", ["train", "ood"])
+def test_a_sample_depends_on_its_generator_alone(name: str, split: str) -> None:
+    problem = brief(name, split)
+    many = problem.pairs(generators(1, 2, 3), 40)
+    for i, seed in enumerate((1, 2, 3)):
+        alone = problem.pairs(generators(seed), 40)
+        for fields, field in zip(many, alone, strict=True):
+            assert torch.equal(fields[i], field[0])
+    assert not torch.equal(many[0][0], many[0][1])
+
+
+@ALL
+def test_a_generator_stands_for_a_function(name: str) -> None:
+    """The same draw on two grids that share points has the same values there."""
+    problem = brief(name)
+    coarse, fine = (129, 257) if problem.layout == "inclusive" else (128, 256)
+    on_coarse, on_fine = (
+        problem.sample_inputs(problem.grid(n), 1, Generator().manual_seed(4))
+        for n in (coarse, fine)
+    )
+    if name == "navier-stokes":  # not band-limited: the coarse grid has its projection
+        projected = resample(on_fine, (coarse, coarse), "periodic")
+        torch.testing.assert_close(projected, on_coarse, atol=1e-5, rtol=0)
+    else:
+        torch.testing.assert_close(on_fine[..., ::2, ::2], on_coarse, atol=1e-12, rtol=0)
+
+
+@ALL
+def test_out_of_distribution_differs_and_the_other_splits_do_not(name: str) -> None:
+    problem = PROBLEMS[name]()
+    assert set(problem.samples) == set(SPLITS)
+    for split in ("train", "val", "test"):
+        assert problem.for_split(split) == problem
+    assert problem.for_split("ood") != problem
+
+
+@ALL
+def test_bad_states_are_refused(name: str) -> None:
+    problem = brief(name)
+    c, n = problem.state_channels, problem.solver_grid(32).shape[0]
+    good = torch.ones(1, c, n, n, dtype=torch.float64)
+    bad = good.clone()
+    bad[0, 0, 3, 3] = float("nan")
+    for inputs, message in (
+        (good[0], "states of shape"),
+        (good[:0], "states of shape"),
+        (torch.ones(1, c + 1, n, n), "states of shape"),
+        (torch.ones(1, c, n, n + 1), "square grids"),
+        (torch.ones(1, c, n, n, dtype=torch.int64), "floating-point"),
+        (bad, "NaN or infinite"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            problem.solve(inputs)
+
+
+def test_paper_sizes() -> None:
+    """Section 3 and the supplement: samples for training, validation, testing in and out."""
+    sizes = {name: tuple(PROBLEMS[name].samples[split] for split in SPLITS) for name in PROBLEMS}
+    assert sizes["poisson"] == (1024, 128, 256, 256)
+    assert sizes["wave"] == (512, 128, 256, 256)
+    assert sizes["smooth-transport"] == sizes["discontinuous-transport"] == (512, 256, 256, 256)
+    assert sizes["allen-cahn"] == sizes["darcy"] == (256, 128, 128, 128)
+    assert sizes["navier-stokes"] == (750, 128, 128, 128)
+
+
+def test_unknown_split_lists_the_splits() -> None:
+    with pytest.raises(ValueError, match="ood, test, train, val"):
+        Poisson().for_split("validation")
+
+
+@pytest.mark.parametrize("problem", [NavierStokes(), Vorticity()])
+def test_flows_are_solved_on_their_own_grid(problem: NavierStokes | Vorticity) -> None:
+    for resolution in (32, 64, 256):
+        assert problem.solver_grid(resolution).shape == (problem.N, problem.N)
