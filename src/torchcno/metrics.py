@@ -33,7 +33,7 @@ def relative_h1(prediction: Fields, truth: Fields, grid: Grid) -> Float[Tensor, 
     return (_h1_squared(prediction - truth, grid) / _h1_squared(truth, grid)).sqrt()
 
 
-def _norm(v: Fields, p: float) -> Tensor:
+def _norm(v: Fields, p: int) -> Tensor:
     # Without a square root of its own, so that the gradient at v = 0 is 0 and not nan.
     return torch.linalg.vector_norm(v.flatten(1), p, dim=1)
 

@@ -51,7 +51,8 @@ def save_tensors(
         .to("cpu", copy=True, memory_format=torch.contiguous_format)
         for name, tensor in tensors.items()
     }
-    metadata = {"complex": json.dumps(complex_names), "note": json.dumps(note or {})}
+    # One entry only: several would come out in an order that changes from process to process.
+    metadata = {"torchcno": json.dumps({"complex": complex_names, "note": note or {}})}
     write_atomically(path, save(plain, metadata))
 
 
@@ -59,13 +60,13 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the note of `save_tensors`, on the CPU."""
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
+            metadata = json.loads((file.metadata() or {}).get("torchcno", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f"{path} is not a readable safetensors file ({error}).") from error
-    for name in json.loads(metadata.get("complex", "[]")):
+    for name in metadata.get("complex", []):
         tensors[name] = torch.view_as_complex(tensors[name])
-    return tensors, json.loads(metadata.get("note", "{}"))
+    return tensors, metadata.get("note", {})
 
 
 def load_into(model: nn.Module, weights: Mapping[str, Tensor], source: str | Path) -> None:

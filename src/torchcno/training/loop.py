@@ -30,8 +30,7 @@ from torchcno.training.recipe import Recipe
 from torchcno.training.run_folder import RunFolder
 from torchcno.training.schedules import learning_rate
 from torchcno.training.state import Progress, State
-
-Step = Callable[[Tensor, Tensor], Tensor]
+from torchcno.training.step import Step, eager_step, graphed_step
 
 # What the seed of a run makes random, each from a stream of its own.
 ORDER, DROPOUT, SYMMETRY = range(3)
@@ -279,6 +278,7 @@ class _Run:
 
     def save(self) -> None:
         """Write the checkpoint and the best weights, unless the state is no longer finite."""
+        self.check_finite(float(self.state.loss_sum), "training loss")
         self.check_finite(_total(self.state.model), "sum of all weights")
         if self.fabric.is_global_zero:
             note = {"protocol": self.protocol(), "progress": asdict(self.state.progress)}
@@ -377,21 +377,10 @@ def _make_step(state: State, recipe: Recipe, mask: Mask | None, fabric: Fabric) 
     """The recipe's step: captured in a graph where that is possible, through Fabric elsewhere."""
     network = Network(state.model.train(), mask, mixed=recipe.precision == "bf16-mixed")
     loss = select(LOSSES, recipe.loss, "loss")
+    if recipe.fast == "auto" and fabric.device.type == "cuda" and fabric.world_size == 1:
+        return graphed_step(network, state.optimizer, loss)
     wrapped, optimizer = fabric.setup(network, state.optimizer)
     return eager_step(wrapped, optimizer, loss)
-
-
-def eager_step(model: nn.Module, optimizer: Optimizer, loss_fn: Step) -> Step:
-    """A plain step."""
-
-    def step(inputs: Tensor, targets: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = loss_fn(model(inputs), targets)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return step
 
 
 def _check_protocol(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:

@@ -34,7 +34,7 @@ class Recipe:
     evaluate_every: int = 1  # epochs
     checkpoint_every: float = 30.0  # seconds
     precision: Precision = "32"
-    fast: Literal["auto", "off"] = "auto"  # on CUDA: the step compiled and captured in a graph
+    fast: Literal["auto", "off"] = "auto"  # auto: on CUDA the step is one captured graph
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "learning_rate", "gamma", "evaluate_every"):

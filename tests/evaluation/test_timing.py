@@ -1,0 +1,37 @@
+import time
+
+import torch
+from torch import nn
+
+from torchcno.evaluation.timing import inference_time, median_seconds
+
+
+class Sleeper(nn.Module):
+    """Takes 2 ms, and 1 ms a sample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+        self.batches: list[int] = []
+
+    def forward(self, u: torch.Tensor) -> torch.Tensor:
+        assert not self.training
+        assert torch.is_inference_mode_enabled()
+        self.batches.append(len(u))
+        time.sleep(0.002 + 0.001 * len(u))
+        return u
+
+
+def test_latency_is_of_one_sample_and_throughput_of_batches():
+    model = Sleeper()
+    result = inference_time(model, torch.zeros(3, 1, 4, 4), batch_size=8, repeats=3)
+    assert model.batches == [1] * 5 + [8] * 5
+    assert 0.003 <= result.latency_seconds < 0.03
+    assert 8 / 0.06 < result.samples_per_second <= 8 / 0.010
+    assert result.batch_size == 8
+
+
+def test_the_median_leaves_out_warm_up_and_outliers():
+    durations = iter([0.2, 0.2, 0.01, 0.15, 0.01])
+    seconds = median_seconds(lambda: time.sleep(next(durations)), torch.device("cpu"), repeats=3)
+    assert 0.01 <= seconds < 0.1

@@ -1,0 +1,86 @@
+"""A run with all that has state: dropout, batch norm, complex weights, averaging, augmentation.
+
+As a script, `python small_run.py FOLDER SEED DEATHS`: the run is killed at random moments, each
+time going on from its checkpoint, and how often is printed once it is through.
+"""
+
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from torchcno.training import Fit, Pairs, Recipe, fit
+
+
+class SpectralFilter(nn.Module):
+    """v̂ = w û with complex weights."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(n, n // 2 + 1, dtype=torch.complex64))
+
+    def forward(self, u: Tensor) -> Tensor:
+        return torch.fft.irfft2(self.weight * torch.fft.rfft2(u), s=u.shape[-2:])
+
+
+def network(width: int = 4) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, width, 3, padding=1),
+        nn.BatchNorm2d(width),
+        nn.Dropout(0.1),
+        nn.ReLU(),
+        SpectralFilter(8),
+        nn.Conv2d(width, 1, 1),
+    )
+
+
+def data(n: int, seed: int) -> Pairs:
+    u = torch.rand(n, 1, 8, 8, generator=torch.Generator().manual_seed(seed))
+    return Pairs(u, (u + u.roll(1, -1) + u.roll(-1, -1)) / 3)
+
+
+RECIPE = Recipe(
+    epochs=8,
+    batch_size=5,
+    learning_rate=1e-2,
+    schedule="cosine",
+    warmup_epochs=1,
+    averaging_half_life=1,
+    augmentation="translations",
+    evaluate_every=2,
+    patience=None,
+    checkpoint_every=0.02,
+)
+
+
+def run(folder: Path, resume: bool = False) -> Fit:
+    torch.set_num_threads(1)
+    return fit(network(), data(103, 1), data(20, 2), RECIPE, folder, seed=3, resume=resume)
+
+
+def die_and_go_on(folder: Path, seed: int, deaths_at_most: int) -> int:
+    """Run to the end in processes that are killed after random times; how many were."""
+    moments, deaths = random.Random(seed), 0
+    while True:
+        child = os.fork()
+        if child == 0:
+            run(folder, resume=True)
+            os._exit(0)
+        if deaths < deaths_at_most:
+            time.sleep(moments.uniform(0.02, 0.5))
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        if os.WIFEXITED(status):
+            assert os.WEXITSTATUS(status) == 0, "the resumed run failed"
+            return deaths
+        deaths += 1
+
+
+if __name__ == "__main__":
+    print(die_and_go_on(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

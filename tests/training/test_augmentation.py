@@ -1,0 +1,37 @@
+import pytest
+import torch
+from torch import Generator
+
+from torchcno.training.augmentation import square_symmetry, translation
+
+
+def draws(symmetry, u, n=200):
+    generator = Generator().manual_seed(0)
+    return [symmetry(u.shape[2:], generator)(u) for _ in range(n)]
+
+
+def test_square_symmetries_are_the_eight_of_the_square():
+    u = torch.arange(16.0).view(1, 1, 4, 4)
+    found = {tuple(v.flatten().tolist()) for v in draws(square_symmetry, u)}
+    rotations = [torch.rot90(w, k, (2, 3)) for w in (u, u.flip(3)) for k in range(4)]
+    assert found == {tuple(v.flatten().tolist()) for v in rotations}
+
+
+def test_translations_are_all_those_of_the_torus():
+    u = torch.arange(12.0).view(1, 1, 3, 4)
+    found = {tuple(v.flatten().tolist()) for v in draws(translation, u)}
+    shifts = [u.roll((i, j), (2, 3)) for i in range(3) for j in range(4)]
+    assert found == {tuple(v.flatten().tolist()) for v in shifts}
+
+
+def test_channels_and_samples_move_together():
+    u = torch.rand(3, 2, 5, 5)
+    for symmetry in (square_symmetry, translation):
+        whole = symmetry(u.shape[2:], Generator().manual_seed(1))(u)
+        single = symmetry(u.shape[2:], Generator().manual_seed(1))(u[1:2, 1:])
+        assert torch.equal(whole[1:2, 1:], single)
+
+
+def test_a_rectangle_has_not_the_symmetries_of_the_square():
+    with pytest.raises(ValueError, match=r"\(4, 6\)"):
+        square_symmetry(torch.Size((4, 6)), Generator())

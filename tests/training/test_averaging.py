@@ -1,0 +1,43 @@
+import torch
+from torch import nn
+
+from torchcno.training.averaging import WeightAverage, recalibrate_batch_norm
+
+
+def test_the_average_is_the_normalised_exponential_one():
+    model = nn.Linear(3, 1, bias=False).double()
+    average = WeightAverage(model, half_life=2.0)
+    history = [torch.randn(1, 3, dtype=torch.float64) for _ in range(7)]
+    for step, weights in enumerate(history, start=1):
+        average.update([weights], step)
+    decay = 2 ** (-1 / 2)
+    parts = torch.tensor([decay ** (7 - s) for s in range(1, 8)], dtype=torch.float64)
+    expected = (parts[:, None, None] * torch.stack(history)).sum(0) / parts.sum()
+    torch.testing.assert_close(next(average.model.parameters()).data, expected)
+
+
+def test_the_average_leaves_the_network_alone_and_keeps_complex_weights():
+    model = nn.ParameterDict({"w": nn.Parameter(torch.ones(4, dtype=torch.complex64))})
+    average = WeightAverage(model, half_life=1.0)
+    average.update([torch.full((4,), 2j)], 1)
+    assert torch.equal(model["w"].data, torch.ones(4, dtype=torch.complex64))
+    torch.testing.assert_close(average.model["w"].data, torch.full((4,), 2j))
+
+
+def test_recalibrated_statistics_are_the_mean_of_the_batches():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.BatchNorm2d(2), nn.Dropout(0.5), nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2))
+    inputs = 3 + 2 * torch.randn(40, 2, 8, 8)
+    model(100 * inputs)  # statistics of something else
+    recalibrate_batch_norm(model, inputs, batch_size=10)
+    batches = inputs.split(10)
+    means = torch.stack([b.mean((0, 2, 3)) for b in batches]).mean(0)
+    variances = torch.stack([b.transpose(0, 1).flatten(1).var(1) for b in batches]).mean(0)
+    torch.testing.assert_close(model[0].running_mean, means)
+    torch.testing.assert_close(model[0].running_var, variances)
+    # Nothing random: dropout before the second norm is off, so twice is the same.
+    first = model[3].running_mean.clone()
+    recalibrate_batch_norm(model, inputs, batch_size=10)
+    assert torch.equal(model[3].running_mean, first)
+    assert not any(module.training for module in model.modules())
+    assert model[0].momentum == 0.1

@@ -1,0 +1,232 @@
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from torchcno.metrics import relative_l1
+from torchcno.training import Diverged, Pairs, Recipe, fit, load_into, load_tensors
+
+RECIPE = Recipe(epochs=3, batch_size=8, learning_rate=1e-2)
+
+
+def linear_data(n: int = 40) -> Pairs:
+    u = torch.rand(n, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    return Pairs(u, 0.5 * u + 0.2)
+
+
+def affine() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Conv2d(1, 1, 1)
+
+
+def rows(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_seed_makes_a_run_reproducible_to_the_last_bit(small_run, tmp_path):
+    recipe = replace(small_run.RECIPE, epochs=2, checkpoint_every=1e9)
+    train, val = small_run.data(103, 1), small_run.data(20, 2)
+    weights = []
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        torch.manual_seed(len(weights))  # what else is random in the process plays no part
+        torch.rand(())
+        fit(small_run.network(), train, val, recipe, tmp_path / name, seed=seed)
+        weights.append((tmp_path / name / "model.safetensors").read_bytes())
+    assert weights[0] == weights[1]
+    assert weights[0] != weights[2]
+
+
+def test_a_run_leaves_the_processs_random_numbers_alone(small_run, tmp_path):
+    recipe = replace(small_run.RECIPE, epochs=1)
+    model = small_run.network()
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    fit(model, small_run.data(20, 1), small_run.data(20, 2), recipe, tmp_path)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_best_weights_on_validation_are_kept_and_left_in_the_model(tmp_path):
+    train, val = linear_data(), linear_data(10)
+    model = affine()
+    # A rate that grows tenfold every 10 epochs ruins what the first epochs learnt.
+    recipe = replace(RECIPE, epochs=45, gamma=10.0, patience=None)
+    result = fit(model, train, val, recipe, tmp_path)
+    errors = [row["validation_error"] for row in rows(tmp_path)]
+    assert result.best_validation_error == min(errors) < 0.5 * errors[-1]
+    assert result.best_epoch == errors.index(min(errors)) + 1
+    stored = affine()
+    load_into(stored, load_tensors(tmp_path / "model.safetensors")[0], "model.safetensors")
+    for network in (model, stored):
+        error = relative_l1(network(val.inputs), val.targets).mean().item()
+        assert error == pytest.approx(min(errors), rel=1e-6)
+
+
+def test_patience_stops_so_many_epochs_after_the_best(tmp_path):
+    recipe = replace(RECIPE, epochs=100, gamma=10.0, patience=7)
+    result = fit(affine(), linear_data(), linear_data(10), recipe, tmp_path)
+    assert result.epochs == result.best_epoch + 7 < 100
+
+
+def test_rows_say_what_each_epoch_did(tmp_path):
+    recipe = replace(RECIPE, epochs=12, evaluate_every=5, gamma=0.5)
+    seen = []
+    fit(affine(), linear_data(), linear_data(10), recipe, tmp_path, on_epoch=seen.append)
+    table = rows(tmp_path)
+    assert [row["epoch"] for row in table] == list(range(1, 13)) == [row.epoch for row in seen]
+    evaluated = [row["epoch"] for row in table if row["validation_error"] is not None]
+    assert evaluated == [5, 10, 12]  # the last one always
+    assert [row["learning_rate"] for row in table] == [1e-2] * 10 + [5e-3] * 2
+
+
+def test_every_batch_is_whole_and_no_sample_comes_twice_in_an_epoch(tmp_path):
+    seen = []
+
+    class Recorder(nn.Conv2d):
+        def forward(self, u):
+            if self.training:
+                seen.append(u[:, 0, 0, 0].tolist())
+            return super().forward(u)
+
+    u = torch.arange(21.0).view(21, 1, 1, 1).expand(21, 1, 4, 4) / 21 + 0.1
+    fit(Recorder(1, 1, 1), Pairs(u, u), Pairs(u, u), replace(RECIPE, epochs=2), tmp_path)
+    assert [len(batch) for batch in seen] == [8] * 4
+    epochs = [seen[0] + seen[1], seen[2] + seen[3]]
+    assert [len(set(epoch)) for epoch in epochs] == [16, 16]
+    assert epochs[0] != epochs[1]
+
+
+def test_where_outputs_do_not_count_nothing_is_learnt(tmp_path):
+    # The targets of the left half are nonsense: with a mask the right half's line is found.
+    data = linear_data(64)
+    targets = data.targets.clone()
+    targets[..., :2] = -7.0
+    recipe = replace(RECIPE, epochs=30, learning_rate=5e-2)
+
+    def right_half(inputs):
+        counts = torch.zeros_like(inputs, dtype=torch.bool)
+        counts[..., 2:] = True
+        return counts
+
+    model = affine()
+    result = fit(
+        model,
+        Pairs(data.inputs, targets),
+        Pairs(data.inputs, targets),
+        recipe,
+        tmp_path,
+        mask=right_half,
+    )
+    assert result.best_validation_error < 0.01
+    assert model.weight.item() == pytest.approx(0.5, abs=0.05)
+
+
+def test_averaged_weights_beat_the_last_ones_while_the_rate_is_high(tmp_path):
+    noise = 0.3 * torch.randn(256, 1, 4, 4, generator=torch.Generator().manual_seed(1))
+    clean = linear_data(256)
+    train, recipe = (
+        Pairs(clean.inputs, clean.targets + noise),
+        replace(RECIPE, epochs=20, gamma=1.0),
+    )
+    recipe = replace(recipe, learning_rate=5e-2, batch_size=4)
+    fit(affine(), train, clean, recipe, tmp_path / "last")
+    averaging = replace(recipe, averaging_half_life=3)
+    fit(affine(), train, clean, averaging, tmp_path / "averaged")
+    last, averaged = (
+        sum(row["validation_error"] for row in rows(tmp_path / name)[10:])
+        for name in ("last", "averaged")
+    )
+    assert averaged < 0.5 * last
+
+
+class Breaks(nn.Conv2d):
+    """Returns NaN in training from a given call on."""
+
+    def __init__(self, call: int) -> None:
+        super().__init__(1, 1, 1)
+        self.calls, self.call = 0, call
+
+    def forward(self, u):
+        self.calls += self.training
+        return super().forward(u) * (torch.nan if self.training and self.calls >= self.call else 1)
+
+
+def test_a_loss_that_is_no_number_stops_and_keeps_good_weights(tmp_path):
+    recipe = replace(RECIPE, epochs=9, checkpoint_every=0)
+    with pytest.raises(Diverged, match=r"loss is nan in epoch 3.*learning_rate 0.005.*epoch 2"):
+        fit(Breaks(5 * 2 + 3), linear_data(), linear_data(10), recipe, tmp_path)
+    weights, _ = load_tensors(tmp_path / "model.safetensors")
+    state, note = load_tensors(tmp_path / "checkpoint" / "state.safetensors")
+    assert all(tensor.isfinite().all() for tensor in (*weights.values(), *state.values()))
+    assert note["progress"]["epoch"] == 2
+    assert len(rows(tmp_path)) == 2
+
+
+def test_a_loss_that_is_no_number_at_once(tmp_path):
+    with pytest.raises(Diverged, match=r"in epoch 1.*no good weights"):
+        fit(Breaks(1), linear_data(), linear_data(10), RECIPE, tmp_path)
+    assert not (tmp_path / "model.safetensors").exists()
+
+
+def test_bad_data_is_named():
+    good = torch.rand(3, 1, 4, 4)
+    bad = good.clone()
+    bad[1, 0, 2, 2] = torch.nan
+    with pytest.raises(ValueError, match=r"targets are not finite in 1 of 3 samples.*sample 1"):
+        Pairs(good, bad)
+    with pytest.raises(ValueError, match="3 inputs have 2 targets"):
+        Pairs(good, good[:2])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch_size": 41}, "batch_size 41 is larger than the 40 training samples"),
+        ({"samples": 41}, "samples is 41 and the training set has 40"),
+        ({"samples": 5}, "batch_size 8 is larger than the 5 training samples"),
+        ({"loss": "relative-l3"}, "unknown loss 'relative-l3'; did you mean"),
+    ],
+)
+def test_a_recipe_that_does_not_fit_the_data_is_refused(tmp_path, change, message):
+    with pytest.raises(ValueError, match=message):
+        fit(affine(), linear_data(), linear_data(), replace(RECIPE, **change), tmp_path)
+
+
+TWO_PROCESSES = """
+import sys
+import torch
+from torch import nn
+from torchcno.training import Hardware, Pairs, Recipe, fit
+
+torch.manual_seed(0)
+u = torch.rand(40, 1, 8, 8)
+v = u.roll(1, -1) * torch.linspace(0.1, 10, 40)[:, None, None, None]
+model = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, 1, 3, padding=1))
+recipe = Recipe(epochs=5, batch_size=8, averaging_half_life=1, learning_rate=1e-2)
+fit(model, Pairs(u, v), Pairs(u, v), recipe, sys.argv[1], hardware=Hardware("cpu"))
+"""
+
+
+def test_two_processes_follow_the_loss_curve_of_one(tmp_path):
+    # Samples of very different size: a loss normalised in each process would follow another curve.
+    script = tmp_path / "script.py"
+    script.write_text(TWO_PROCESSES)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    for name, launcher in (("one", [sys.executable]), ("two", torchrun)):
+        command = [*launcher, str(script), str(tmp_path / name)]
+        result = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=200, check=False
+        )
+        assert result.returncode == 0, result.stderr
+    one, two = rows(tmp_path / "one"), rows(tmp_path / "two")
+    assert len(one) == len(two) == 5
+    for a, b in zip(one, two, strict=True):
+        assert a["train_loss"] == pytest.approx(b["train_loss"], rel=1e-5)
+        assert a["validation_error"] == pytest.approx(b["validation_error"], rel=1e-5)

@@ -1,0 +1,36 @@
+import math
+
+import pytest
+import torch
+
+from torchcno.training.losses import relative_l1_loss, relative_l2_loss, weighted_l2_loss
+
+
+def test_relative_l1_is_one_ratio_for_the_whole_batch():
+    # Sample by sample the errors are 1 and 0.1; together they are (1 + 1) / (1 + 10).
+    target = torch.stack([torch.full((1, 4, 4), 1.0), torch.full((1, 4, 4), 10.0)])
+    loss = relative_l1_loss(target + 1, target)
+    torch.testing.assert_close(loss, torch.tensor(2 / 11))
+
+
+def test_relative_l2_is_the_mean_of_the_samples_ratios():
+    target = torch.stack([torch.full((1, 4, 4), 1.0), torch.full((1, 4, 4), 10.0)])
+    torch.testing.assert_close(relative_l2_loss(target + 1, target), torch.tensor(0.55))
+
+
+@pytest.mark.parametrize("n", [16, 64])
+def test_weighted_l2_of_a_scaled_target_is_the_scale_in_both_parts(n):
+    target = torch.rand(3, 2, n, n, dtype=torch.float64)
+    expected = 0.2 * (1 + math.sqrt(0.1 / n / 2))
+    assert weighted_l2_loss(1.2 * target, target).item() == pytest.approx(expected)
+
+
+def test_weighted_l2_sees_gradients_where_values_agree_in_norm():
+    # A constant offset has no gradient: only the first part is left.
+    target = torch.rand(3, 1, 16, 16, dtype=torch.float64)
+    offset = weighted_l2_loss(target + 0.1, target)
+    torch.testing.assert_close(offset, relative_l2_loss(target + 0.1, target))
+    checkerboard = 0.1 * (-1.0) ** torch.arange(16, dtype=torch.float64)
+    # Central differences of a checkerboard vanish too, so the wave has two points up and two down.
+    wave = checkerboard[:8].repeat_interleave(2)
+    assert weighted_l2_loss(target + wave, target) > relative_l2_loss(target + wave, target)

@@ -1,0 +1,26 @@
+import pytest
+
+from torchcno.training import PRESETS, Recipe
+
+
+def test_the_papers_protocol():
+    paper = PRESETS["paper"]
+    assert (paper.epochs, paper.batch_size, paper.patience) == (1000, 32, 50)
+    assert (paper.schedule, paper.loss) == ("step", "relative-l1")
+    assert paper.averaging_half_life is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("epochs", 0), ("batch_size", -1), ("learning_rate", 0.0), ("weight_decay", -1e-6)],
+)
+def test_numbers_that_cannot_be_are_refused_by_name(field, value):
+    with pytest.raises(ValueError, match=f"{field} is {value}"):
+        Recipe(**{field: value})
+
+
+@pytest.mark.parametrize("field", ["samples", "averaging_half_life", "patience"])
+def test_what_may_be_none_may_not_be_zero(field):
+    Recipe(**{field: None})
+    with pytest.raises(ValueError, match=f"{field} is 0"):
+        Recipe(**{field: 0})

@@ -1,0 +1,112 @@
+"""A run that is killed, or asked to stop, and goes on is the run that was left alone."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from torchcno.training import Interrupted, fit, load_tensors
+
+
+def rows(folder: Path) -> list[dict]:
+    """The metrics, but for the time they took."""
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in lines]
+
+
+def assert_same_run(folder: Path, other: Path) -> None:
+    assert rows(folder) == rows(other)
+    weights = [(f / "model.safetensors").read_bytes() for f in (folder, other)]
+    assert weights[0] == weights[1]
+    states = [load_tensors(f / "checkpoint" / "state.safetensors")[0] for f in (folder, other)]
+    assert states[0].keys() == states[1].keys()
+    for name, tensor in states[0].items():
+        assert torch.equal(tensor, states[1][name]), name
+
+
+@pytest.fixture(scope="module")
+def undisturbed(small_run, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    small_run.run(folder)
+    return folder
+
+
+def test_killed_at_random_moments(small_run, undisturbed, tmp_path):
+    script = [sys.executable, small_run.__file__, str(tmp_path / "run"), "0", "12"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert int(result.stdout) >= 3  # fewer if the machine is fast; at least some have to hit
+    assert_same_run(undisturbed, tmp_path / "run")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_asked_to_stop_in_the_middle_of_an_epoch(small_run, undisturbed, tmp_path, number):
+    model, recipe, calls = small_run.network(), replace(small_run.RECIPE, checkpoint_every=1e9), []
+
+    def ask(module, inputs):
+        calls.append(None)
+        if len(calls) == 50:  # 20 steps an epoch, and no evaluation of this copy: in the third
+            signal.raise_signal(number)
+
+    model.register_forward_pre_hook(ask)
+    train, val = small_run.data(103, 1), small_run.data(20, 2)
+    before = signal.getsignal(number)
+    with pytest.raises(Interrupted, match=f"epoch 3 of 8.*cno resume {tmp_path}"):
+        fit(model, train, val, recipe, tmp_path, seed=3)
+    assert signal.getsignal(number) is before
+    assert len(rows(tmp_path)) == 2
+    fit(small_run.network(), train, val, recipe, tmp_path, seed=3, resume=True)
+    assert_same_run(undisturbed, tmp_path)
+
+
+def test_a_finished_run_that_goes_on_is_only_read(small_run, undisturbed):
+    before = (undisturbed / "metrics.jsonl").read_text()
+    again = small_run.run(undisturbed, resume=True)
+    assert (undisturbed / "metrics.jsonl").read_text() == before
+    assert again.epochs == 8
+    assert again.best_validation_error == rows(undisturbed)[-1]["best_validation_error"]
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(small_run, undisturbed, tmp_path):
+    model, recipe = small_run.network(), replace(small_run.RECIPE, checkpoint_every=0)
+    train, val = small_run.data(103, 1), small_run.data(20, 2)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill_the_disk(epoch):
+        if epoch.epoch == 3:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+
+    try:
+        with pytest.raises(OSError, match="large"):
+            fit(model, train, val, recipe, tmp_path, seed=3, on_epoch=fill_the_disk)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert sorted(p.name for p in (tmp_path / "checkpoint").iterdir()) == ["state.safetensors"]
+    fit(small_run.network(), train, val, recipe, tmp_path, seed=3, resume=True)
+    assert_same_run(undisturbed, tmp_path)
+
+
+def test_a_new_run_does_not_start_over_another(small_run, undisturbed):
+    with pytest.raises(ValueError, match=f"holds a run already.*cno resume {undisturbed}"):
+        small_run.run(undisturbed)
+
+
+def test_a_run_goes_on_only_as_it_began(small_run, undisturbed):
+    train, val, recipe = small_run.data(103, 1), small_run.data(20, 2), small_run.RECIPE
+    model, faster = small_run.network(), replace(recipe, learning_rate=0.02)
+    with pytest.raises(ValueError, match=r"learning_rate = 0.01, not 0.02"):
+        fit(model, train, val, faster, undisturbed, seed=3, resume=True)
+    with pytest.raises(ValueError, match=r"seed = 3, not 4"):
+        fit(model, train, val, recipe, undisturbed, seed=4, resume=True)
+    with pytest.raises(ValueError, match=r"another model: '0.weight' is \(4, 1, 3, 3\) there"):
+        fit(small_run.network(width=5), train, val, recipe, undisturbed, seed=3, resume=True)
+    with pytest.raises(ValueError, match="another model: it lacks"):
+        fit(torch.nn.Conv2d(1, 1, 1), train, val, recipe, undisturbed, seed=3, resume=True)
