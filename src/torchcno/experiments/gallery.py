@@ -1,0 +1,86 @@
+"""What a problem looks like: inputs and outputs, in and out of distribution.
+
+The paper's SM, "Depiction of the Datasets".
+"""
+
+import inspect
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure, SubFigure
+from numpy.typing import NDArray
+from torch import Tensor
+
+from torchcno.data.samples import Samples
+from torchcno.problems.problem import Problem
+
+HEADINGS = {"test": "In distribution", "ood": "Out of distribution"}
+
+
+def draw_problem(
+    problem: Problem, *, samples: int = 3, resolution: int | None = None, seed: int = 0
+) -> Figure:
+    """The first `samples` of the test and the ood split: inputs, and below them their outputs."""
+    rows = sum(problem.channels)
+    figure = Figure(figsize=(1.0 + 4.6 * samples, 0.8 + 2.1 * rows), layout="constrained")
+    equation = (inspect.getdoc(type(problem)) or problem.name).split("\n\n")[0]
+    figure.suptitle(" ".join(equation.split()))
+    halves = figure.subfigures(1, len(HEADINGS), squeeze=False)[0]
+    for half, (split, heading) in zip(halves, HEADINGS.items(), strict=True):
+        half.suptitle(f"{heading}{differences(problem, split)}", fontsize="medium")
+        draw_samples(half, Samples(problem, split, resolution or problem.resolution, seed), samples)
+    return figure
+
+
+def differences(problem: Problem, split: str) -> str:
+    """The constants that a split changes, in brackets."""
+    changed = problem.ood if split == "ood" else {}
+    constants = ", ".join(f"{name} = {value}" for name, value in changed.items())
+    return f" ({constants})" if constants else ""
+
+
+def draw_samples(figure: SubFigure, samples: Samples, count: int) -> None:
+    """A column a sample, a row a channel, one colour scale a row."""
+    inputs, outputs = samples.make(range(count))
+    mask = samples.problem.mask(inputs)
+    if mask is not None:
+        outputs = outputs.where(mask.bool(), float("nan"))
+    rows = [
+        *label_channels(samples.problem.input_label, inputs),
+        *label_channels(samples.problem.output_label, outputs),
+    ]
+    (bottom, top), (left, right) = samples.grid.extent
+    axes = figure.subplots(len(rows), count, squeeze=False)
+    for row, (label, fields) in zip(axes, rows, strict=True):
+        low, high, colors = color_scale(fields)
+        for ax, field in zip(row, fields, strict=True):
+            image = ax.imshow(
+                field,
+                origin="lower",
+                extent=(left, right, bottom, top),
+                vmin=low,
+                vmax=high,
+                cmap=colors,
+            )
+            ax.set(xticks=[], yticks=[])
+        row[0].set_ylabel(label)
+        figure.colorbar(image, ax=list(row), shrink=0.9)
+
+
+def label_channels(
+    label: str, fields: Float[Tensor, "sample channel y x"]
+) -> list[tuple[str, NDArray[np.float32]]]:
+    """A label and (sample, y, x) a channel."""
+    channels = fields.unbind(1)
+    if len(channels) == 1:
+        return [(label, channels[0].numpy())]
+    return [(f"{label}, channel {i}", channel.numpy()) for i, channel in enumerate(channels)]
+
+
+def color_scale(fields: NDArray[np.float32]) -> tuple[float, float, str]:
+    """The limits and the colour map: diverging about zero where fields take both signs."""
+    low, high = float(np.nanmin(fields)), float(np.nanmax(fields))
+    if low < 0 < high:
+        largest = max(-low, high)
+        return -largest, largest, "RdBu_r"
+    return low, high, "viridis"
