@@ -45,7 +45,7 @@ class NavierStokes(Problem):
     epsilon: float = 0.05  # ε_N N
     viscosity_wavenumbers: Literal["integer", "angular"] = "integer"
     # Δt · 2πK max(|u| + |v|): the spectral radius of advection, against √3 where SSPRK3 is stable.
-    cfl: float = 1.5
+    cfl: float = 1.7
 
     name: ClassVar = "navier-stokes"
     layout: ClassVar = "periodic"
@@ -111,7 +111,7 @@ class NavierStokes(Problem):
             now = time
         return torch.stack(states, dim=1)
 
-    def _damping(self, flow: TorusFlow) -> Complex[Tensor, "ky kx"]:
+    def _damping(self, flow: TorusFlow) -> Complex[Tensor, "M kx"]:
         """−ε_N Q̂_k |k|²."""
         k_squared = flow.integer_k_squared
         unit = {"integer": 1.0, "angular": 2 * math.pi}[self.viscosity_wavenumbers]
@@ -123,12 +123,12 @@ class NavierStokes(Problem):
 
 def _advance(
     flow: TorusFlow,
-    omega_hat: Complex[Tensor, "batch ky kx"],
+    omega_hat: Complex[Tensor, "batch M kx"],
     mean: Complex[Tensor, "batch 2"],
-    damping: Complex[Tensor, "ky kx"],
+    damping: Complex[Tensor, "M kx"],
     duration: float,
     cfl: float,
-) -> Complex[Tensor, "batch ky kx"]:
+) -> Complex[Tensor, "batch M kx"]:
     """ω̂ after `duration`, by SSPRK3 steps that every sample chooses for itself.
 
     A sample's steps do not depend on the batch it is in; one that has arrived waits with Δt = 0.
@@ -138,12 +138,12 @@ def _advance(
         return torch.addcmul(flow.self_advection(velocity), damping, omega_hat)
 
     def euler(omega_hat: Tensor, dt: Tensor) -> Tensor:
-        velocity = flow.products_velocity(omega_hat, mean)
+        velocity = flow.velocity(omega_hat, mean, flow.M)
         return torch.addcmul(omega_hat, dt, tendency(omega_hat, velocity))
 
     left = torch.full((len(omega_hat), 1, 1), duration, dtype=torch.float64, device=mean.device)
     while (left > 0).any():
-        velocity = flow.products_velocity(omega_hat, mean)
+        velocity = flow.velocity(omega_hat, mean, flow.M)
         speed = velocity.abs().sum(1).amax((-2, -1)).view(-1, 1, 1)
         dt = torch.minimum(left, cfl / (2 * math.pi * flow.K * speed))
         left = left - dt

@@ -71,7 +71,7 @@ class Vorticity(Problem):
         at_rest = omega_hat.new_zeros(len(omega), 2)
 
         def tendency(omega_hat: Tensor) -> Tensor:
-            velocity = flow.products_velocity(omega_hat, at_rest)
+            velocity = flow.velocity(omega_hat, at_rest, flow.M)
             return flow.self_advection(velocity) + forcing
 
         for _ in range(steps):
@@ -86,7 +86,7 @@ class Vorticity(Problem):
             )
         return flow.values(omega_hat, n_points)[:, None]
 
-    def _forcing(self, flow: TorusFlow) -> Complex[Tensor, "ky kx"]:
+    def _forcing(self, flow: TorusFlow) -> Complex[Tensor, "M kx"]:
         """f's coefficient of e^{2πi(x + y)}: (cos φ + sin φ)^ = (1 − i)/2 at k = (1, 1)."""
         f_hat = torch.zeros_like(flow.k_squared)
         f_hat[1, 1] = torch.complex(torch.tensor(0.5), torch.tensor(-0.5))

@@ -1,0 +1,102 @@
+"""How many Fourier modes a solution needs: the supplement's case for the shear layer.
+
+    python validation/modes.py [--samples 128] [--device cuda] [--out results]
+
+For each sample v and each N_f the relative L1 error of v cut to the modes |k|∞ < N_f/2, which are
+those of N_f points an axis (SM, "On the Choice of the RPB benchmarks"). Writes
+`validation-modes.json` and `validation-modes.png`.
+"""
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import torch
+from torch import Tensor
+
+from torchcno.data.samples import Samples
+from torchcno.metrics import relative_l1
+from torchcno.problems import PROBLEMS, Problem
+from torchcno.spectral import resample
+
+# What the supplement reads off its figures: N_f modes an axis for a relative L1 error
+PUBLISHED = {
+    "vorticity": {"modes": 20, "error": 0.01, "statistic": "largest"},
+    "navier-stokes": {"modes": 100, "error": 0.02, "statistic": "mean"},
+}
+
+
+def truncation_errors(outputs: Tensor, kept: list[int]) -> Tensor:
+    """The relative L1 error of each sample (columns) for each number of kept modes (rows)."""
+    n = outputs.shape[-1]
+
+    def cut(n_f: int) -> Tensor:
+        return resample(resample(outputs, (n_f, n_f), "periodic"), (n, n), "periodic")
+
+    return torch.stack([relative_l1(cut(n_f), outputs) for n_f in kept])
+
+
+def curves(problem: Problem, samples: int, device: str) -> dict[str, list[float]]:
+    n_points = problem.solver_grid(problem.resolution).shape[0]
+    kept = list(range(4, n_points, 4))
+    # Batches of the machine's size: on a CPU they would be solved one by one anyway.
+    _, outputs = Samples.of(problem, "test", n_points).make(range(samples), device)
+    errors = truncation_errors(outputs.double(), kept)
+    return {
+        "modes": kept,
+        "median": errors.median(dim=1).values.tolist(),
+        "mean": errors.mean(dim=1).tolist(),
+        "largest": errors.amax(dim=1).tolist(),
+    }
+
+
+def modes_needed(curve: dict[str, list[float]], statistic: str, error: float) -> float | None:
+    """The least number of kept modes whose error is at most `error`."""
+    pairs = zip(curve["modes"], curve[statistic], strict=True)
+    return next((modes for modes, value in pairs if value <= error), None)
+
+
+def draw(found: dict[str, dict[str, list[float]]], path: Path) -> None:
+    figure, axes = plt.subplots(1, len(found), figsize=(9, 3.4), layout="constrained")
+    for axis, (name, curve) in zip(axes, found.items(), strict=True):
+        for statistic in ("median", "mean", "largest"):
+            axis.semilogy(curve["modes"], curve[statistic], label=statistic)
+        published = PUBLISHED[name]
+        axis.plot(published["modes"], published["error"], "k*", label="published, about")
+        axis.set(title=name, xlabel="$N_f$, modes kept an axis", ylabel="relative $L^1$ error")
+        axis.legend()
+    figure.savefig(path, dpi=150)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--samples", type=int, default=128)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path, default=Path("results"))
+    options = parser.parse_args()
+    found = {name: curves(PROBLEMS[name](), options.samples, options.device) for name in PUBLISHED}
+    report = {
+        name: {
+            "samples": options.samples,
+            "published": published,
+            "modes_for_published_error": modes_needed(
+                found[name], str(published["statistic"]), float(published["error"])
+            ),
+            "curves": found[name],
+        }
+        for name, published in PUBLISHED.items()
+    }
+    options.out.mkdir(parents=True, exist_ok=True)
+    target = options.out / "validation-modes.json"
+    temporary = target.with_suffix(".partial")
+    temporary.write_text(json.dumps(report, indent=2) + "\n")
+    os.replace(temporary, target)
+    draw(found, options.out / "validation-modes.png")
+    for name, entry in report.items():
+        print(name, entry["published"], "needed:", entry["modes_for_published_error"])
+
+
+if __name__ == "__main__":
+    main()
