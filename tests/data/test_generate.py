@@ -1,7 +1,9 @@
 """The same bits however a file is made, and nothing half-made under its name."""
 
 import dataclasses
+import os
 import resource
+import signal
 import subprocess
 import sys
 import textwrap
@@ -13,6 +15,7 @@ import torch
 
 from torchcno.data import files
 from torchcno.data.generate import CPU_CHUNK, generate
+from torchcno.problems import PROBLEMS
 from torchcno.problems.poisson import Poisson
 
 NAME = "toy-train-16.nc"
@@ -78,6 +81,17 @@ def test_the_number_of_threads_changes_no_bit_and_is_left_as_it_was(tmp_path):
     assert files_made[0].read_bytes() == files_made[1].read_bytes()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_processes_and_company_change_no_bit_of_any_problem(name, tmp_path):
+    problem = PROBLEMS[name]()
+    alone = generate(problem, "test", folder=tmp_path / "alone", samples=1, workers=1)
+    many = generate(problem, "test", folder=tmp_path / "many", samples=CPU_CHUNK + 1, workers=2)
+    (a, b), (c, d) = values(alone), values(many)
+    assert np.array_equal(a, c[:1])
+    assert np.array_equal(b, d[:1])
+
+
 @pytest.mark.gpu
 def test_on_a_gpu_too_samples_do_not_depend_on_their_number(tmp_path):
     small, large = (
@@ -87,6 +101,36 @@ def test_on_a_gpu_too_samples_do_not_depend_on_their_number(tmp_path):
     assert all(np.array_equal(a, b[:3]) for a, b in zip(small, large, strict=True))
     cpu = values(generate(Poisson(), "val", folder=tmp_path, samples=3))
     assert all(np.allclose(a, b, rtol=1e-5, atol=1e-6) for a, b in zip(small, cpu, strict=True))
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_the_workers_and_keeps_their_finished_chunks(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent("""
+            import signal
+            from torchcno.data.generate import generate
+            from torchcno.problems.darcy import Darcy
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started us
+            report = lambda done, total: print(done, flush=True)
+            generate(Darcy(), "train", folder="data", workers=2, progress=report)
+        """)
+    )
+    run = subprocess.Popen(
+        [sys.executable, script],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert [run.stdout.readline() for _ in range(2)] == ["0\n", f"{CPU_CHUNK}\n"]
+    os.killpg(run.pid, signal.SIGINT)  # as a terminal does
+    _, errors = run.communicate(timeout=30)  # would not end while a worker holds the pipe
+    assert errors.count("Traceback") == 1
+    assert errors.endswith("KeyboardInterrupt\n")
+    assert not list((tmp_path / "data").glob("*.nc"))
+    assert list((tmp_path / "data").glob(".*.partial/*[0-9].npz"))
 
 
 class TestInterrupted:

@@ -129,7 +129,7 @@ def load(
     `samples` and `resolution` are the paper's unless given; fields are solved for the resolution,
     not resampled to it. The data folder is `folder`, else $TORCHCNO_DATA, else a cache folder.
     """
-    wanted = Samples(problem, split, resolution or problem.resolution, seed)
+    wanted = Samples.of(problem, split, resolution, seed)
     home = home_folder(data_folder(folder), wanted)
     count = problem.samples[split] if samples is None else samples
     path = generate(

@@ -17,6 +17,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +58,7 @@ def generate(
     is an error unless `overwrite`. On the CPU, `workers` processes make it: unless given, as many
     as there are cores if the work is worth their start.
     """
-    wanted = Samples(problem, split, resolution or problem.resolution, seed)
+    wanted = Samples.of(problem, split, resolution, seed)
     count = problem.samples[split] if samples is None else samples
     if count < 1 or (workers is not None and workers < 1):
         raise ValueError(f"samples={samples} and workers={workers} must be at least 1.")
@@ -265,36 +266,40 @@ def make_in_processes(
     pool = ProcessPoolExecutor(
         min(workers, max(1, len(chunks))),
         mp_context=multiprocessing.get_context("spawn"),  # a fork would inherit torch's threads
-        initializer=set_up_worker,
+        initializer=torch.set_num_threads,
+        initargs=(1,),
     )
+    others = set(multiprocessing.active_children())
     with pool:
         try:
-            with hidden_main():
+            with on_their_own():
                 futures = {pool.submit(work.make, chunk): chunk for chunk in chunks}
             for future in as_completed(futures):
                 future.result()
                 report(futures[future])
+        except BrokenProcessPool as error:
+            raise RuntimeError(
+                "a process that made samples died, perhaps for want of memory; use fewer workers. "
+                "Finished samples are kept."
+            ) from error
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            for process in set(multiprocessing.active_children()) - others:
+                process.terminate()  # not to wait for samples that nobody wants any more
             raise
 
 
-def set_up_worker() -> None:
-    """One thread a process, and a silent end when the user interrupts."""
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @contextmanager
-def hidden_main() -> Iterator[None]:
-    """Processes started inside do not run the user's script again.
+def on_their_own() -> Iterator[None]:
+    """Processes started inside neither run the user's script again nor hear their interrupt.
 
-    A started process imports the main module of the one that started it. A script whose first
-    line loads data, with no `if __name__ == "__main__"`, would begin anew in every worker.
+    A started process imports the main module of the one that started it: a script that loads data
+    in its first line, with no `if __name__ == "__main__"`, would begin anew in every worker.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         sys.modules["__main__"] = main

@@ -26,6 +26,13 @@ class Samples:
     def __post_init__(self) -> None:
         _ = self.split_problem, self.grid  # both refuse what they do not know
 
+    @classmethod
+    def of(
+        cls, problem: Problem, split: str, resolution: int | None = None, seed: int = 0
+    ) -> "Samples":
+        """The samples at `resolution`, the paper's unless given."""
+        return cls(problem, split, problem.resolution if resolution is None else resolution, seed)
+
     @cached_property
     def split_problem(self) -> Problem:
         """The problem with the constants of the split."""

@@ -28,7 +28,7 @@ def draw_problem(
     halves = figure.subfigures(1, len(HEADINGS), squeeze=False)[0]
     for half, (split, heading) in zip(halves, HEADINGS.items(), strict=True):
         half.suptitle(f"{heading}{differences(problem, split)}", fontsize="medium")
-        draw_samples(half, Samples(problem, split, resolution or problem.resolution, seed), samples)
+        draw_samples(half, Samples.of(problem, split, resolution, seed), samples)
     return figure
 
 
