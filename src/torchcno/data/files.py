@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +100,16 @@ def describe(samples: Samples, count: int) -> dict[str, Any]:
         **samples.identity,
         "grid": samples.grid.layout,
         "boundary": problem.boundary,
-        "torchcno_version": version("torchcno"),
+        "torchcno_version": installed_version(),
     }
+
+
+def installed_version() -> str:
+    """Of this package, which may also run from its source alone."""
+    try:
+        return version("torchcno")
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def checksum(file: h5netcdf.File) -> str:

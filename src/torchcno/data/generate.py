@@ -107,11 +107,11 @@ def explained(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OSError(
-            error.errno,
+        message = (
             f"cannot write {path}: {error.strerror or error}. Choose a folder that is writable and "
-            "has space, or make some. Finished samples are kept where they could be written.",
-        ) from error
+            "has space, or make some. Finished samples are kept where they could be written."
+        )
+        raise (OSError(error.errno, message) if error.errno else OSError(message)) from error
 
 
 @contextmanager
