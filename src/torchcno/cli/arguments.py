@@ -1,0 +1,106 @@
+"""Options from dataclasses: every field is an option, and the comment beside it is its help."""
+
+import ast
+import dataclasses
+import difflib
+import inspect
+import io
+import itertools
+import re
+import textwrap
+import tokenize
+from argparse import ArgumentError, RawDescriptionHelpFormatter
+from collections.abc import Sequence
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
+
+from torchcno.experiments.configs import from_plain, to_plain
+
+T = TypeVar("T")
+
+
+class HelpFormatter(DefaultHelpFormatter, RawDescriptionHelpFormatter):
+    """Descriptions and examples keep their lines."""
+
+
+def parser_of(usage: str, description: str, examples: str) -> ArgumentParser:
+    """The parser of one verb: `usage` begins with its name, and `examples` end its help."""
+    return ArgumentParser(
+        prog=f"cno {usage.split()[0]}",
+        usage=f"cno {usage}",
+        description=description,
+        epilog="examples:\n" + textwrap.indent(textwrap.dedent(examples).strip("\n"), "  "),
+        exit_on_error=False,
+        formatter_class=HelpFormatter,
+        default_env=False,
+    )
+
+
+def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
+    """The parsed `arguments`; an unknown option is refused with the name of the nearest one."""
+    try:
+        return parser.parse_args(list(arguments))
+    except ArgumentError as error:
+        unknown = re.search(r"unrecognized arguments: (--[^\s=]+)", str(error))
+        if unknown is None:
+            raise
+        options = re.findall(r"--[\w.-]+", parser.format_help())
+        near = difflib.get_close_matches(unknown[1], options, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise ValueError(
+            f"unknown option {unknown[1]}; {hint}`{parser.prog} --help` lists the options."
+        ) from error
+
+
+def add_fields(parser: ArgumentParser, prefix: str, config: Any) -> None:
+    """An option `--prefix.field` for every field of `config`, whose values are the defaults."""
+    hints, comments = get_type_hints(type(config)), field_comments(type(config))
+    group = parser.add_argument_group(f"{prefix}: {type(config).__name__}")
+    for field in dataclasses.fields(config):
+        hint, value = hints[field.name], getattr(config, field.name)
+        nested = any(dataclasses.is_dataclass(member) for member in (hint, *get_args(hint)))
+        group.add_argument(
+            f"--{prefix}.{field.name}",
+            # A dataclass by kind, `--model.filter ideal`, or by field, `--model.filter.taps 8`.
+            type=dict[str, Any] | str if nested else hint,
+            default=to_plain(value) if nested else value,
+            help=comments.get(field.name, field.name.replace("_", " ")),
+        )
+
+
+def replaced(config: T, prefix: str, given: Namespace) -> T:
+    """`config` with the values that were parsed for the fields that `add_fields` added."""
+    return from_plain(type(config), vars(given[prefix]), prefix, base=config)
+
+
+def leading_names(arguments: Sequence[str]) -> list[str]:
+    """The words before the first option: names that decide which further options there are."""
+    return list(itertools.takewhile(lambda word: not word.startswith("-"), arguments))
+
+
+def field_comments(config: type) -> dict[str, str]:
+    """The comments that stand beside the fields of a dataclass and its parents."""
+    comments: dict[str, str] = {}
+    for cls in reversed(config.__mro__):
+        if dataclasses.is_dataclass(cls):
+            comments |= _comments_of(textwrap.dedent(inspect.getsource(cls)))
+    return comments
+
+
+def _comments_of(source: str) -> dict[str, str]:
+    """From a field's name to its comment, in the source of one class."""
+    lines = {
+        token.start[0]: token.string.lstrip("# ").strip()
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    (definition,) = ast.parse(source).body
+    assert isinstance(definition, ast.ClassDef)
+    return {
+        node.target.id: lines[node.end_lineno]
+        for node in definition.body
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and node.end_lineno in lines
+    }

@@ -1,0 +1,22 @@
+"""`cno resume`: go on with an interrupted run."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from torchcno.cli.arguments import parse, parser_of
+from torchcno.cli.train import report, watched
+from torchcno.experiments.run import read_config, resume_run
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Train to the end that the run would have come to without the interruption."""
+    parser = parser_of(
+        "resume RUN",
+        "Go on with an interrupted run, to the end that it would have come to.",
+        "cno resume runs/p1",
+    )
+    parser.add_argument("run", type=Path, help="the run's folder")
+    folder = parse(parser, arguments).run
+    with watched(folder, read_config(folder).train.epochs) as watch:
+        result = resume_run(folder, watch)
+    report(folder, result)

@@ -1,0 +1,79 @@
+"""Progress bars and tables on the terminal."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from rich import box
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+Move = Callable[..., None]  # (done, total, note="")
+
+
+@contextmanager
+def progress_bars() -> Iterator[Callable[[str, str], Move]]:
+    """A maker of bars with the time left: `bar = make("training", "epochs")`, then `bar(3, 100)`.
+
+    A bar shows from its first move on. On standard error, so that output can be piped.
+    """
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[unit]}"),
+        TimeElapsedColumn(),
+        TextColumn("[dim]left"),
+        TimeRemainingColumn(),
+        TextColumn("[dim]{task.fields[note]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+
+        def make(label: str, unit: str) -> Move:
+            task: TaskID | None = None
+
+            def move(done: int, total: int, note: str = "") -> None:
+                nonlocal task
+                if task is None:
+                    task = progress.add_task(label, unit=unit, note=note)
+                progress.update(task, completed=done, total=total, note=note)
+
+            return move
+
+        yield make
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """A table whose first column names the rows and whose further columns stand to the right."""
+    view = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left")
+    for i, column in enumerate(columns):
+        view.add_column(column, justify="left" if i == 0 else "right")
+    for row in rows:
+        view.add_row(*map(str, row))
+    return view
+
+
+def error_table(errors: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Table:
+    """Median errors in percent, on fields scaled to [0, 1] and on physical ones."""
+    metrics = ("relative_l1", "relative_l2", "relative_h1")
+    rows = (
+        (
+            name,
+            *(
+                f"{summary[f'{metric}_median_percent'][space]:.3g}"
+                for space in ("normalized", "physical")
+                for metric in metrics
+            ),
+        )
+        for name, summary in errors.items()
+    )
+    title = "relative error in percent, median over samples"
+    return table(title, ["", "scaled L1", "L2", "H1", "physical L1", "L2", "H1"], rows)

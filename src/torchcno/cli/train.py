@@ -1,0 +1,145 @@
+"""`cno train`: one model on one problem, into a run folder."""
+
+from argparse import ArgumentParser as PlainParser
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser, Namespace
+from rich.console import Console
+
+from torchcno.cli import DIVERGED, INTERRUPTED, Stop
+from torchcno.cli.arguments import add_fields, field_comments, leading_names, parse, parser_of
+from torchcno.cli.terminal import error_table, progress_bars
+from torchcno.experiments.configs import to_plain
+from torchcno.experiments.run import Watch, train_run
+from torchcno.experiments.run_config import RunConfig, read_tree
+from torchcno.models import MODELS
+from torchcno.problems import PROBLEMS
+from torchcno.training import PRESETS, Diverged, Epoch, Interrupted
+
+DESCRIPTION = f"""\
+Train a model on a problem, and evaluate it in and out of distribution.
+
+  problems  {", ".join(PROBLEMS)}
+  models    {", ".join(MODELS)}
+  presets   {", ".join(PRESETS)}
+
+Every field of the problem, the model and the training recipe is an option. Defaults are the
+paper's hyper-parameters for that model and problem, under the recipe of the preset; a
+configuration file goes over the defaults, and options over the file."""
+EXAMPLES = """
+cno train poisson cno --help                      the options, with their defaults
+cno train poisson cno --out runs/p1
+cno train poisson cno --out runs/p2 --preset paper --seed 1 --device cuda
+cno train poisson cno --out runs/p3 --problem.K 20 --model.width 16 --train.epochs 300
+cno train --config runs/p3/config.yaml --out runs/p4 --seed 1
+"""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Resolve the configuration, train, and print the errors."""
+    tree = early_tree(arguments)
+    base = RunConfig.from_tree(tree) if {"problem", "model"} <= tree.keys() else None
+    given = parse(train_parser(base), arguments)
+    if base is None:
+        raise ValueError("say what to train on what: cno train PROBLEM MODEL --out FOLDER.")
+    if given.out is None:
+        raise ValueError("say where the run shall lie: --out FOLDER.")
+    config = RunConfig.from_tree(with_options(tree, base, given))
+    with watched(given.out, config.train.epochs) as watch:
+        result = train_run(config, given.out, watch)
+    report(given.out, result)
+
+
+def early_tree(arguments: Sequence[str]) -> dict[str, Any]:
+    """What decides which options there are, and their defaults."""
+    first = PlainParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--config", type=Path)
+    first.add_argument("--preset")
+    first.add_argument("--resolution", type=int)
+    early = vars(first.parse_known_args(list(arguments))[0])
+    path = early.pop("config")
+    tree = read_tree(path) if path else {}
+    for key, name in zip(("problem", "model"), leading_names(arguments), strict=False):
+        section = tree.get(key) or {}
+        section = {"name": section} if isinstance(section, str) else section
+        if section.get("name", name) != name:
+            raise ValueError(f"{path} is of {key} {section['name']}, not {name}; leave one out.")
+        tree[key] = {**section, "name": name}
+    return {**tree, **{key: value for key, value in early.items() if value is not None}}
+
+
+def train_parser(base: RunConfig | None) -> ArgumentParser:
+    """The parser of `cno train`; the options of problem, model and recipe come with a `base`."""
+    parser = parser_of(
+        "train PROBLEM MODEL --out FOLDER [--preset PRESET] [--config FILE] [options]",
+        DESCRIPTION,
+        EXAMPLES,
+    )
+    comments = field_comments(RunConfig)
+    defaults = base or RunConfig.resolve("poisson", "cno")
+    parser.add_argument("names", nargs="*", metavar="PROBLEM MODEL", help="what to train on what")
+    parser.add_argument("--out", type=Path | None, help="the run's folder, a new one")
+    parser.add_argument(
+        "--config", type=Path | None, help="a YAML file, such as a run's config.yaml"
+    )
+    parser.add_argument("--preset", default=defaults.preset, help=f"{', '.join(PRESETS)}")
+    parser.add_argument("--seed", type=int, default=defaults.seed, help=comments["seed"])
+    parser.add_argument(
+        "--resolution", type=int, default=defaults.resolution, help=comments["resolution"]
+    )
+    parser.add_argument("--data", type=Path | None, default=defaults.data, help=comments["data"])
+    parser.add_argument("--device", default=defaults.hardware.accelerator, help="auto, cpu or cuda")
+    parser.add_argument("--devices", type=int, default=defaults.hardware.devices, help="a node")
+    parser.add_argument("--nodes", type=int, default=defaults.hardware.nodes, help="of the launch")
+    if base is not None:
+        add_fields(parser, "problem", base.problem)
+        add_fields(parser, "model", base.architecture)
+        add_fields(parser, "train", base.train)
+    return parser
+
+
+def with_options(tree: dict[str, Any], base: RunConfig, given: Namespace) -> dict[str, Any]:
+    """`tree` with the options that differ from the values of the `base`."""
+    there = base.to_tree()
+    hardware = {"accelerator": given.device, "devices": given.devices, "nodes": given.nodes}
+    options = {
+        **{section: vars(given[section]) for section in ("problem", "model", "train")},
+        "hardware": hardware,
+    }
+    merged = {**tree, "seed": given.seed, "data": given.data}
+    for section, values in options.items():
+        changed = {
+            key: value for key, value in values.items() if to_plain(value) != there[section][key]
+        }
+        merged[section] = {**merged.get(section, {}), **changed}
+    return merged
+
+
+@contextmanager
+def watched(folder: Path, epochs: int) -> Iterator[Watch]:
+    """Progress bars for a run in `folder`, and what to say where it stops early."""
+    with progress_bars() as bar:
+        data, training = bar("data", "samples"), bar("training", "epochs")
+
+        def on_epoch(epoch: Epoch) -> None:
+            errors = (epoch.validation_error, epoch.best_validation_error)
+            val, best = ("–" if e is None else f"{100 * e:.3g} %" for e in errors)
+            training(epoch.epoch, epochs, f"loss {epoch.train_loss:.3g}  val {val}  best {best}")
+
+        try:
+            yield Watch(data, on_epoch)
+        except Diverged as diverged:
+            raise Stop(DIVERGED, str(diverged)) from diverged
+        except (Interrupted, KeyboardInterrupt) as interrupted:
+            raise Stop(
+                INTERRUPTED, f"interrupted; go on with: cno resume {folder}"
+            ) from interrupted
+
+
+def report(folder: Path, result: Mapping[str, Any]) -> None:
+    """Print what a run came to."""
+    Console().print(error_table(result["errors"]))
+    print(f"All of it is in {folder}; further: cno evaluate {folder}, cno predict {folder} FILE")

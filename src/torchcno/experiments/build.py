@@ -1,0 +1,71 @@
+"""From names to objects: a problem, and a model with the paper's hyper-parameters for it."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from torch import nn
+
+from torchcno.experiments.configs import check_key
+from torchcno.models import MODELS
+from torchcno.problems import PROBLEMS
+from torchcno.problems.problem import Problem
+from torchcno.selection import select
+
+# The paper trains no model on its counter-example; there the Navier-Stokes rows stand in.
+STANDS_IN = {"vorticity": "navier-stokes"}
+
+# How a convolutional operator treats the edge, by training preset and problem.
+BOUNDARY: Mapping[str, Mapping[str, str]] = {
+    "paper": {name: "zero" for name in PROBLEMS},  # as the authors' implementation
+    "best": {name: problem.boundary for name, problem in PROBLEMS.items()},
+}
+
+
+def build_problem(problem: str | Problem) -> Problem:
+    """The problem of that name with the paper's constants; a problem is left as it is."""
+    return problem if isinstance(problem, Problem) else select(PROBLEMS, problem, "problem")()
+
+
+def model_class(name: str) -> Any:
+    """The class of that name: a module with `Config`, `PAPER` and `PAPER_TRAINING`."""
+    return select(MODELS, name, "model")
+
+
+def model_config(
+    name: str, problem: str | Problem = "poisson", preset: str = "paper", **overrides: Any
+) -> Any:
+    """The configuration of model `name` for `problem`, with the paper's hyper-parameters.
+
+    Channels and size are the problem's, and so are, where a model knows of them, the grid's layout
+    and the boundary of the `preset`. `overrides` are fields of the configuration.
+    """
+    model, problem = model_class(name), build_problem(problem)
+    in_channels, out_channels = problem.channels
+    of_problem = {
+        "in_channels": in_channels,
+        "out_channels": out_channels,
+        "size": problem.grid(problem.resolution).shape,
+        "layout": problem.layout,
+        "boundary": select(select(BOUNDARY, preset, "preset"), problem.name, "problem"),
+    }
+    known = [field.name for field in fields(model.Config)]
+    for key in overrides:
+        check_key(key, known, "model")
+    given = {key: value for key, value in of_problem.items() if key in known}
+    return model.Config(**{**given, **paper_row(model.PAPER, problem.name), **overrides})
+
+
+def build_model(
+    name: str, problem: str | Problem = "poisson", preset: str = "paper", **overrides: Any
+) -> nn.Module:
+    """Model `name` with the paper's hyper-parameters for `problem`; `overrides` are config fields.
+
+    >>> model = build_model("fno", problem="darcy", width=16)
+    """
+    return model_class(name)(model_config(name, problem, preset, **overrides))
+
+
+def paper_row(table: Mapping[str, Mapping[str, Any]], problem: str) -> Mapping[str, Any]:
+    """The row of `PAPER` or `PAPER_TRAINING` for `problem`; empty where there is none."""
+    return table.get(STANDS_IN.get(problem, problem), {})

@@ -1,0 +1,85 @@
+"""Predictions from file to file: NumPy arrays and NetCDF files, in physical units."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import torch
+import xarray
+from torch import Tensor
+
+from torchcno.experiments.trained import TrainedOperator
+from torchcno.grids import Grid
+from torchcno.selection import select
+from torchcno.training.checkpoint import write_atomically
+
+
+def predict_file(
+    operator: TrainedOperator, source: Path, target: Path, batch_size: int = 32
+) -> tuple[int, ...]:
+    """Apply `operator` to the inputs in `source`, outputs to `target`; returns their shape."""
+    read = select(READERS, source.suffix, "kind of input file")
+    write = select(WRITERS, target.suffix, "kind of output file")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"{target.parent} does not exist; make the folder of --out first.")
+    inputs = read(source)
+    outputs = operator.predict(inputs, batch_size)
+    write(target, outputs, operator.grid.resized(*outputs.shape[2:]))
+    return tuple(outputs.shape)
+
+
+def read_array(path: Path) -> Tensor:
+    """The array of a .npy file."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is damaged or no .npy file: {error}") from error
+    return real_fields(array, path)
+
+
+def read_dataset(path: Path) -> Tensor:
+    """The variable `input` of a NetCDF file."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist.")
+    try:
+        with xarray.open_dataset(path, engine="h5netcdf") as dataset:
+            found = ", ".join(map(str, dataset.variables))
+            array = dataset["input"].values if "input" in dataset else None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} is damaged or no NetCDF file: {error}") from error
+    if array is None:
+        raise ValueError(f"{path} has no variable `input`; it has {found}.")
+    return real_fields(array, path)
+
+
+def real_fields(array: np.ndarray, path: Path) -> Tensor:
+    """An array of real numbers as float32 fields."""
+    if not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
+        raise ValueError(f"{path} holds {array.dtype}; give real numbers.")
+    return torch.from_numpy(array.astype(np.float32))
+
+
+def write_array(path: Path, outputs: Tensor, grid: Grid) -> None:
+    """`outputs` as a .npy file."""
+    buffer = io.BytesIO()
+    np.save(buffer, outputs.numpy())
+    write_atomically(path, buffer.getvalue())
+
+
+def write_dataset(path: Path, outputs: Tensor, grid: Grid) -> None:
+    """`outputs` as the variable `output` of a NetCDF file, with the coordinates of `grid`."""
+    space = "zyx"[-len(grid.shape) :]
+    dataset = xarray.Dataset(
+        {"output": (("sample", "output_channel", *space), outputs.numpy())},
+        {name: grid.axis(i).numpy() for i, name in enumerate(space)},
+    )
+    part = path.with_name(path.name + ".part")
+    try:
+        dataset.to_netcdf(part, engine="h5netcdf")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+READERS = {".npy": read_array, ".nc": read_dataset}
+WRITERS = {".npy": write_array, ".nc": write_dataset}

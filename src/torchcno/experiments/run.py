@@ -1,0 +1,185 @@
+"""A run: one model trained on one problem, kept in a folder that says everything about it.
+
+config.yaml         the whole configuration, every field resolved
+metrics.jsonl       a row an epoch
+model.safetensors   the weights that did best on validation
+model.json          what they are the weights of: model, configuration, normalisation, grid
+checkpoint/         everything to go on with an interrupted run
+result.json         errors in and out of distribution, speed, size
+"""
+
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchcno.data.dataset import Fields, Normalization
+from torchcno.data.dataset import load as load_fields
+from torchcno.evaluation.timing import inference_time
+from torchcno.experiments.evaluate import evaluate_run
+from torchcno.experiments.run_config import (
+    RunConfig,
+    existing,
+    read_config,
+    read_tree,
+    write_tree,
+)
+from torchcno.experiments.trained import TrainedOperator, load, pick_device, write_json
+from torchcno.models import MODELS, count_parameters
+from torchcno.training import Epoch, Fit, Pairs, fit
+
+__all__ = [
+    "RunConfig",
+    "TrainedOperator",
+    "Watch",
+    "evaluate_run",
+    "load",
+    "read_config",
+    "resume_run",
+    "train_run",
+]
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who is told how a run goes on; by default no one."""
+
+    data: Callable[[int, int], None] | None = None  # samples made, samples in all
+    epoch: Callable[[Epoch], None] | None = None
+
+
+NO_ONE = Watch()
+
+
+def train_run(config: RunConfig, out: str | Path, watch: Watch = NO_ONE) -> dict[str, Any]:
+    """Train by `config` into the new run folder `out`, evaluate, and return what result.json says.
+
+    >>> result = train_run(RunConfig.resolve("poisson", "cno"), "runs/p1")
+    """
+    folder = Path(out)
+    if is_first_process():
+        refuse_existing(folder, config)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_tree(config.to_tree(), folder / "config.yaml")
+    return _run(config, folder, watch, resume=False)
+
+
+def resume_run(folder: str | Path, watch: Watch = NO_ONE) -> dict[str, Any]:
+    """Go on with the interrupted run in `folder`, to the end that it would have come to."""
+    return _run(read_config(folder), Path(folder), watch, resume=True)
+
+
+def refuse_existing(folder: Path, config: RunConfig) -> None:
+    """Refuse to train into the folder of a run that is there already, this one or another."""
+    # A configuration alone is a run that never began: one whose data could not be made, say.
+    if not any((folder / name).exists() for name in ("metrics.jsonl", "checkpoint")):
+        return
+    there = _flat(read_tree(existing(folder / "config.yaml")))
+    here = _flat(config.to_tree())
+    changed = sorted(key for key in there.keys() | here.keys() if there.get(key) != here.get(key))
+    if changed:
+        raise ValueError(
+            f"{folder} holds another run, which differs in {', '.join(changed)}; choose another "
+            f"--out, or go on with that run: cno resume {folder}"
+        )
+    raise ValueError(f"{folder} holds this run already; go on with it: cno resume {folder}")
+
+
+def _flat(tree: dict[str, Any]) -> dict[str, Any]:
+    """The entries of a configuration by dotted names."""
+    return {
+        f"{key}.{name}" if isinstance(section, dict) else key: value
+        for key, section in tree.items()
+        for name, value in (section.items() if isinstance(section, dict) else [("", section)])
+    }
+
+
+def _run(config: RunConfig, folder: Path, watch: Watch, resume: bool) -> dict[str, Any]:
+    """Train, from the start or from a checkpoint, and evaluate what came out."""
+    problem, recipe = config.problem, config.train
+    device = pick_device(config.hardware.accelerator)
+    train, val = (
+        load_fields(
+            problem,
+            split,
+            folder=config.data,
+            resolution=config.resolution,
+            samples=samples,
+            device=device,
+            progress=watch.data,
+        )
+        for split, samples in (("train", recipe.samples), ("val", None))
+    )
+    normalization = Normalization.fit(train) if problem.normalized else Normalization.identity()
+    torch.manual_seed(config.seed)  # the initial weights
+    network = MODELS[config.model](config.architecture)
+    if is_first_process():
+        operator = TrainedOperator(network, normalization, train.grid, config.model, problem.name)
+        write_json({**operator.description(), "versions": versions()}, folder / "model.json")
+    outcome = fit(
+        network,
+        pairs(train, normalization),
+        pairs(val, normalization),
+        recipe,
+        folder,
+        seed=config.seed,
+        hardware=config.hardware,
+        mask=problem.mask,
+        on_epoch=watch.epoch,
+        resume=resume,
+    )
+    return _result(config, folder, outcome, device) if is_first_process() else {}
+
+
+def _result(config: RunConfig, folder: Path, outcome: Fit, device: torch.device) -> dict[str, Any]:
+    """Evaluate a finished run and write its result.json."""
+    evaluations = evaluate_run(folder, device=device.type)
+    operator = load(folder, device)
+    count = count_parameters(operator.network)
+    result = {
+        "problem": config.problem.name,
+        "model": config.model,
+        "preset": config.preset,
+        "seed": config.seed,
+        "parameters": count.entries,  # the paper's way: a complex weight once
+        "real_parameters": count.reals,
+        **asdict(outcome),
+        "inference": asdict(inference_time(operator, evaluations[0].fields.inputs, repeats=5)),
+        "device": device_name(device),
+        "versions": versions(),
+        "errors": {evaluation.split: evaluation.summary for evaluation in evaluations},
+    }
+    write_json(result, folder / "result.json")
+    return result
+
+
+def pairs(fields: Fields, normalization: Normalization) -> Pairs:
+    """Fields as a network sees them."""
+    return Pairs(
+        normalization.normalize_inputs(fields.inputs),
+        normalization.normalize_outputs(fields.outputs),
+    )
+
+
+def is_first_process() -> bool:
+    """Whether this process writes the run's files: not so for the others of a data-parallel run."""
+    ranks = (os.environ.get(name) for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"))
+    return next((rank for rank in ranks if rank is not None), "0") == "0"
+
+
+def versions() -> dict[str, str]:
+    """What a run was made with."""
+    packages = ("torchcno", "torch", "numpy", "lightning-fabric", "safetensors")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+
+
+def device_name(device: torch.device) -> str:
+    """The device as its maker calls it, or as near as one comes."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"

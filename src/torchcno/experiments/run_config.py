@@ -1,0 +1,159 @@
+"""What decides a run, and its file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import yaml
+
+from torchcno.experiments.build import build_problem, model_class, model_config, paper_row
+from torchcno.experiments.configs import check_key, convert, from_plain, to_plain
+from torchcno.problems import PROBLEMS
+from torchcno.problems.problem import Problem
+from torchcno.selection import select
+from torchcno.training import PRESETS, Hardware, Recipe
+
+FORMAT = 1  # of run folders; folders of another one are refused
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides a run. `resolve` fills in what is not said."""
+
+    problem: Problem
+    model: str
+    architecture: Any  # the model's Config
+    train: Recipe
+    preset: str = "best"  # where the defaults of architecture and train came from
+    seed: int = 0  # of the weights and the order of samples
+    resolution: int = 64  # points an axis of the training data
+    data: Path | None = None  # the folder of data files; None: the default one
+    hardware: Hardware = field(default_factory=Hardware)
+
+    @classmethod
+    def resolve(
+        cls,
+        problem: str | Problem,
+        model: str,
+        preset: str = "best",
+        resolution: int | None = None,
+        **settings: Any,
+    ) -> "RunConfig":
+        """The run of `model` on `problem` with the paper's hyper-parameters.
+
+        The training recipe is the preset's, with the numbers of the model's table for the problem.
+        `settings` are further fields.
+        """
+        problem = build_problem(problem)
+        resolution = resolution or problem.resolution
+        row = paper_row(model_class(model).PAPER_TRAINING, problem.name)
+        size = problem.grid(resolution).shape
+        return cls(
+            problem=problem,
+            model=model,
+            architecture=model_config(model, problem, preset, size=size),
+            train=replace(select(PRESETS, preset, "preset"), **row),
+            preset=preset,
+            resolution=resolution,
+            **settings,
+        )
+
+    @classmethod
+    def from_tree(cls, tree: Mapping[str, Any]) -> "RunConfig":
+        """The run of a plain tree, such as a YAML file holds; what it leaves out is resolved."""
+        sections = ("problem", "model", "train", "hardware")
+        hints = get_type_hints(cls)
+        known = [name for name in hints if name != "architecture"]
+        for key in tree:
+            check_key(key, [*known, "format", "torchcno"])
+        problem, model, train, hardware = (_section(tree, name) for name in sections)
+        for section, kind in ((problem, "problem"), (model, "model")):
+            if "name" not in section:
+                raise ValueError(f"the configuration does not say which {kind}; add {kind}.name.")
+        settings = {
+            key: convert(value, hints[key], key)
+            for key, value in tree.items()
+            if key in known and key not in sections
+        }
+        pde = select(PROBLEMS, problem.pop("name"), "problem")
+        run = cls.resolve(
+            from_plain(pde, problem, "problem"),
+            model.pop("name"),
+            hardware=from_plain(Hardware, hardware, "hardware"),
+            **settings,
+        )
+        return replace(
+            run,
+            architecture=from_plain(type(run.architecture), model, "model", base=run.architecture),
+            train=from_plain(Recipe, train, "train", base=run.train),
+        )
+
+    def to_tree(self) -> dict[str, Any]:
+        """The inverse of `from_tree`, with every field."""
+        return {
+            "format": FORMAT,
+            "torchcno": version("torchcno"),
+            "problem": {"name": self.problem.name, **to_plain(self.problem)},
+            "model": {"name": self.model, **to_plain(self.architecture)},
+            "train": to_plain(self.train),
+            "preset": self.preset,
+            "seed": self.seed,
+            "resolution": self.resolution,
+            "data": to_plain(self.data),
+            "hardware": to_plain(self.hardware),
+        }
+
+
+def _section(tree: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A section of a configuration; a bare name is short for its `name`."""
+    section = tree.get(name) or {}
+    if isinstance(section, str):
+        return {"name": section}
+    if not isinstance(section, Mapping):
+        raise ValueError(f"{name} is {section!r}; give its fields as `key: value` lines.")
+    return dict(section)
+
+
+def existing(path: Path) -> Path:
+    """`path`, if it is a file of a run folder."""
+    if not path.is_file():
+        missing = path if path.parent.is_dir() else path.parent
+        raise FileNotFoundError(
+            f"{missing} does not exist; name the --out folder of a finished run."
+        )
+    return path
+
+
+def read_config(folder: str | Path) -> RunConfig:
+    """The configuration of a run folder."""
+    return RunConfig.from_tree(read_tree(existing(Path(folder) / "config.yaml")))
+
+
+def read_tree(path: Path) -> dict[str, Any]:
+    """The plain tree of a YAML file of this format."""
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a YAML file: {error}") from error
+    if not isinstance(tree, dict):
+        raise ValueError(f"{path} holds no configuration; write `key: value` lines.")
+    check_format(tree, path)
+    return tree
+
+
+def check_format(tree: Mapping[str, Any], path: Path) -> None:
+    """Refuse what another version of torchcno wrote in another format."""
+    if tree.get("format", FORMAT) != FORMAT:
+        raise ValueError(
+            f"{path} was written by torchcno {tree.get('torchcno', '?')} in run format "
+            f"{tree['format']}; torchcno {version('torchcno')} reads format {FORMAT}. "
+            "Install that version to use it, or train again."
+        )
+
+
+def write_tree(tree: Mapping[str, Any], path: Path) -> None:
+    """A plain tree as a YAML file, short lists on one line."""
+    text = yaml.safe_dump(dict(tree), sort_keys=False, default_flow_style=None, allow_unicode=True)
+    path.write_text(text, encoding="utf-8")
