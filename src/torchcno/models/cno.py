@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -67,7 +67,7 @@ class CNOConfig:
             select(dict.fromkeys(get_args(choices)), getattr(self, field), field)
 
     @classmethod
-    def classic(cls, **fields: Any) -> Self:
+    def classic(cls, **fields: Any) -> "CNOConfig":
         """The authors' implementation to the last digit, less a block that it never calls."""
         return replace(
             cls(**fields),
