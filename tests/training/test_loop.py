@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 from torchcno.metrics import relative_l1
-from torchcno.training import Diverged, Pairs, Recipe, fit, load_into, load_tensors
+from torchcno.training import Diverged, Interrupted, Pairs, Recipe, fit, load_into, load_tensors
 
 RECIPE = Recipe(epochs=3, batch_size=8, learning_rate=1e-2)
 
@@ -128,13 +129,10 @@ def test_where_outputs_do_not_count_nothing_is_learnt(tmp_path):
 
 
 def test_averaged_weights_beat_the_last_ones_while_the_rate_is_high(tmp_path):
-    noise = 0.3 * torch.randn(256, 1, 4, 4, generator=torch.Generator().manual_seed(1))
-    clean = linear_data(256)
-    train, recipe = (
-        Pairs(clean.inputs, clean.targets + noise),
-        replace(RECIPE, epochs=20, gamma=1.0),
-    )
-    recipe = replace(recipe, learning_rate=5e-2, batch_size=4)
+    clean = linear_data(128)
+    noise = 0.3 * torch.randn(clean.targets.shape, generator=torch.Generator().manual_seed(1))
+    train = Pairs(clean.inputs, clean.targets + noise)
+    recipe = replace(RECIPE, epochs=20, gamma=1.0, learning_rate=5e-2)
     fit(affine(), train, clean, recipe, tmp_path / "last")
     averaging = replace(recipe, averaging_half_life=3)
     fit(affine(), train, clean, averaging, tmp_path / "averaged")
@@ -230,3 +228,25 @@ def test_two_processes_follow_the_loss_curve_of_one(tmp_path):
     for a, b in zip(one, two, strict=True):
         assert a["train_loss"] == pytest.approx(b["train_loss"], rel=1e-5)
         assert a["validation_error"] == pytest.approx(b["validation_error"], rel=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["32", "tf32", "bf16-mixed"])
+def test_a_captured_run_follows_the_eager_one_and_goes_on(small_run, tmp_path, precision):
+    recipe = replace(small_run.RECIPE, precision=precision, epochs=6, checkpoint_every=1e9)
+    train, val = small_run.data(103, 1), small_run.data(20, 2)
+    model = small_run.network
+    fit(model(), train, val, replace(recipe, fast="off"), tmp_path / "eager", seed=3)
+
+    def stop_in_the_third(epoch):
+        if epoch.epoch == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    folder = tmp_path / "captured"
+    with pytest.raises(Interrupted):
+        fit(model(), train, val, recipe, folder, seed=3, on_epoch=stop_in_the_third)
+    fit(model(), train, val, recipe, folder, seed=3, resume=True)
+    tolerance = 2e-2 if precision == "bf16-mixed" else 1e-3
+    for a, b in zip(rows(tmp_path / "eager"), rows(folder), strict=True):
+        assert a["train_loss"] == pytest.approx(b["train_loss"], rel=tolerance)
+        assert a["validation_error"] == pytest.approx(b["validation_error"], rel=tolerance)
