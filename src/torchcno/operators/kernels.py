@@ -20,10 +20,12 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-Arithmetic = Literal["ieee", "tf32", "bf16"]
+Arithmetic = Literal["fp32", "tf32", "bf16"]
 
 SIGMAS = frozenset({"leaky_relu", "relu", "gelu", "silu", "tanh", "polynomial"})
-LARGEST = {1: 256, 2: 128}  # points an axis that fit on chip, by dimension
+# Points an axis that fit on chip, by dimension; exact products hold every factor in two parts.
+LARGEST = {1: 256, 2: 128}
+LARGEST_EXACT = {1: 256, 2: 64}
 DTYPES = frozenset({torch.float32, torch.bfloat16})
 
 # Triton comes with CUDA builds of torch. It is imported when the first kernel is launched.
@@ -36,12 +38,13 @@ def is_supported(x: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigm
     A decision by metadata alone, so that it can be traced. The matrices must be constants: the
     operator has no gradient with respect to them.
     """
+    largest = LARGEST_EXACT if _arithmetic(x) == "fp32" else LARGEST
+    sizes = [*(up.shape[1] for up in ups), *(down.shape[0] for down in downs)]
     return (
         sigma in SIGMAS
-        and len(ups) in LARGEST
         and x.ndim == 2 + len(ups)
         and x.dtype in DTYPES
-        and max(*(up.shape[1] for up in ups), *(len(down) for down in downs)) <= LARGEST[len(ups)]
+        and max(sizes) <= largest.get(len(ups), 0)
         and not any(matrix.requires_grad for matrix in [*ups, *downs])
         and x.is_cuda
         and _HAS_TRITON
@@ -54,8 +57,9 @@ def fused_activation(
     """D σ(U (x + b)) with one matrix of U and of D an axis; σ by its name.
 
     x (batch, channel, *space) float32 or bfloat16, in either memory format, which the result keeps;
-    U: (n_fine, n_in), D: (n_out, n_fine) in float32. Float32 products are exact or TF32 as
-    `torch.backends.cuda.matmul.allow_tf32` says; bfloat16 ones accumulate in float32.
+    U: (n_fine, n_in), D: (n_out, n_fine) in float32. Products of float32 are TF32 where
+    `torch.backends.cuda.matmul.allow_tf32` says so, else float32 to its last bits but one (three
+    TF32 products each); those of bfloat16 accumulate in float32.
     """
     y: Tensor = torch.ops.torchcno.filtered_activation(x, bias, list(ups), list(downs), sigma)
     return y
@@ -282,8 +286,9 @@ def _cut_planes(
         "BW_OUT": _block(len(downs[1])),
     }
     blocks = BLOCKS[max(edges.values()), channels_last][backward]
+    most = max(1, blocks.planes // 2) if _arithmetic(x) == "fp32" else blocks.planes
     # With channels last a program's planes are neighbouring channels, so P divides their number.
-    planes = math.gcd(blocks.planes, channels if channels_last else batch * channels)
+    planes = math.gcd(most, channels if channels_last else batch * channels)
     sizes = {
         "C": channels,
         "H": height,
@@ -331,7 +336,7 @@ def _block(n: int) -> int:
 def _arithmetic(x: Tensor) -> Arithmetic:
     if x.dtype == torch.bfloat16:
         return "bf16"
-    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "fp32"
 
 
 _operands: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
@@ -339,7 +344,7 @@ _operands: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 def _operand(matrix: Tensor, arithmetic: Arithmetic) -> Tensor:
     """`matrix` rounded for the arithmetic, once: matrices are constants that live with a model."""
-    if arithmetic == "ieee":
+    if arithmetic == "fp32":
         return matrix.contiguous()
     known = _operands.get(matrix, {})
     key = (arithmetic, 0 if matrix.is_inference() else matrix._version)

@@ -72,15 +72,15 @@ def _operand(a, ARITHMETIC: tl.constexpr):
         # a rounding; without it each of the four products would shrink by 0.03 % a factor.
         a = (a.to(tl.float32).to(tl.int32, bitcast=True) + 0x1000).to(tl.float32, bitcast=True)
     else:
-        tl.static_assert(ARITHMETIC == "ieee")
+        tl.static_assert(ARITHMETIC == "fp32")
         a = a.to(tl.float32)
     return a
 
 
 @triton.jit
 def _product(a, b, ARITHMETIC: tl.constexpr):
-    """a b of two operands, accumulated in float32."""
-    PRECISION: tl.constexpr = "ieee" if ARITHMETIC == "ieee" else "tf32"
+    """a b of two operands, accumulated in float32; three TF32 products make a float32 one."""
+    PRECISION: tl.constexpr = "tf32x3" if ARITHMETIC == "fp32" else "tf32"
     return tl.dot(a, b, input_precision=PRECISION)
 
 
