@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -9,34 +11,43 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.operators import kernels
-from torchcno.operators.filters import Boundary, LowPass
-from torchcno.operators.resampling import activation_matrices, along
+from torchcno.operators.bands import band, downsample, fir_taps, upsample
+from torchcno.operators.filters import Boundary, LowPass, WindowedSinc
+from torchcno.operators.resampling import activation_matrices, along, fine_rate
 from torchcno.selection import select
 
-Sigma = Callable[[Tensor], Tensor]
+
+@dataclass(frozen=True)
+class Sigma:
+    """σ(t) = gain · function(t)."""
+
+    function: Callable[[Tensor], Tensor]
+    gain: float = 1.0
+
+    def __call__(self, t: Tensor) -> Tensor:
+        """σ(t)."""
+        return self.function(t) if self.gain == 1 else self.gain * self.function(t)
 
 
-def leaky_relu(t: Tensor) -> Tensor:
-    """√2 t where t > 0, else 0.2 √2 t: the authors' slope, and the gain that keeps a variance."""
-    return math.sqrt(2) * F.leaky_relu(t, 0.2)
-
-
-def polynomial(t: Tensor) -> Tensor:
-    """t/2 + (1 + t²)/√(8π): the quadratic nearest to ReLU under the normal distribution.
-
-    Squaring doubles a band and no more, so N_σ = 2 is exactly alias-free (remark on equivariance).
-    """
+def _polynomial(t: Tensor) -> Tensor:
     return 0.5 * t + (1 + t * t) / math.sqrt(8 * math.pi)
 
 
+# `leaky_relu` has the authors' slope, and the gain that keeps a variance. `polynomial` is the
+# quadratic nearest to ReLU under the normal distribution: squaring doubles a band and no more, so
+# that N_σ = 2 is exactly alias-free.
 SIGMAS: dict[str, Sigma] = {
-    "leaky_relu": leaky_relu,
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "silu": F.silu,
-    "tanh": torch.tanh,
-    "polynomial": polynomial,
+    "leaky_relu": Sigma(partial(F.leaky_relu, negative_slope=0.2), gain=math.sqrt(2)),
+    "relu": Sigma(F.relu),
+    "gelu": Sigma(F.gelu),
+    "silu": Sigma(F.silu),
+    "tanh": Sigma(torch.tanh),
+    "polynomial": Sigma(_polynomial),
 }
+
+BANDED_FROM = 32  # points an axis where FIR filters overtake matrices on a CPU, in float32
+LARGEST_MATRIX = 1024  # points an axis beyond which matrices are not even made
+PART = 2**20  # fine samples at a time on a CPU: what its caches hold
 
 
 def filtered_activation(
@@ -56,10 +67,12 @@ def filtered_activation(
     x = x + bias.view(-1, *[1] * len(ups))
     for up, axis in zip(reversed(ups), reversed(axes), strict=True):
         x = along(up, x, axis)
-    x = sigma(x)
+    x = sigma.function(x)
     for down, axis in zip(downs, axes, strict=True):
         x = along(down, x, axis)
-    return x
+    return (
+        x if sigma.gain == 1 else sigma.gain * x
+    )  # linear, and cheaper here than on the fine grid
 
 
 class Activation(nn.Module):
@@ -79,53 +92,91 @@ class Activation(nn.Module):
         upsampling: float,
     ) -> None:
         super().__init__()
-        self.sigma = sigma
         select(SIGMAS, sigma, "activation")
+        self.sigma, self.boundary = sigma, boundary
+        self.size_in, self.size_out = tuple(size_in), tuple(size_out)
         self.bias = nn.Parameter(torch.zeros(channels))
-        self._exact = [
-            activation_matrices(n_in, n_out, upsampling, filter, boundary)
-            for n_in, n_out in zip(size_in, size_out, strict=True)
-        ]
-        for axis in range(len(self._exact)):
-            self.register_buffer(f"up_{axis}", None, persistent=False)
-            self.register_buffer(f"down_{axis}", None, persistent=False)
-        self._cast_matrices()
+        axes = list(zip(size_in, size_out, strict=True))
+        self.fine_points = math.prod(fine_rate(max(axis), upsampling) for axis in axes)
+        bands = [band(*axis, upsampling, filter, boundary) for axis in axes]
+        self.bands = [b for b in bands if b is not None] if all(bands) else None
+        self.dense = self.bands is None or max(*size_in, *size_out) <= LARGEST_MATRIX
+        self._exact: dict[str, Tensor] = {}
+        for i, axis in enumerate(axes):
+            if self.dense:
+                up, down = activation_matrices(*axis, upsampling, filter, boundary)
+                self._exact |= {f"up_{i}": up, f"down_{i}": down}
+            if self.bands is not None and isinstance(filter, WindowedSinc):
+                up, _ = fir_taps(self.bands[i].up, filter, boundary)
+                _, down = fir_taps(self.bands[i].down, filter, boundary)
+                self._exact |= {f"up_taps_{i}": up, f"down_taps_{i}": down}
+        for name in self._exact:
+            self.register_buffer(name, None, persistent=False)
+        self._cast()
 
-    def _cast_matrices(self) -> None:
-        for axis, (up, down) in enumerate(self._exact):
-            setattr(self, f"up_{axis}", up.to(self.bias))
-            setattr(self, f"down_{axis}", down.to(self.bias))
+    def _cast(self) -> None:
+        for name, values in self._exact.items():
+            setattr(self, name, values.to(self.bias))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Activation":
-        # A cast starts from the exact matrices: `.double()` must not keep float32's rounding.
+        # A cast starts from the exact numbers: `.double()` must not keep float32's rounding.
         super()._apply(fn, recurse)
-        self._cast_matrices()
+        self._cast()
         return self
+
+    def _an_axis(self, name: str) -> list[Tensor]:
+        return [getattr(self, f"{name}_{i}") for i in range(len(self.size_in))]
 
     @property
     def ups(self) -> list[Tensor]:
         """U, one matrix an axis."""
-        return [getattr(self, f"up_{axis}") for axis in range(len(self._exact))]
+        return self._an_axis("up")
 
     @property
     def downs(self) -> list[Tensor]:
         """D, one matrix an axis."""
-        return [getattr(self, f"down_{axis}") for axis in range(len(self._exact))]
+        return self._an_axis("down")
 
     def forward(
         self, x: Float[Tensor, "batch channel *space"]
     ) -> Float[Tensor, "batch channel *out_space"]:
-        """Σ x."""
+        """Σ x, the same numbers by whichever way is fastest."""
+        if not self.dense or self._prefers_bands(x):
+            return self._in_parts(self.by_bands, x)
         if kernels.is_supported(x, self.ups, self.downs, self.sigma):
             return kernels.fused_activation(x, self.bias, self.ups, self.downs, self.sigma)
+        return self._in_parts(self.by_matrices, x)
+
+    def by_matrices(self, x: Tensor) -> Tensor:
+        """Σ x by `filtered_activation`."""
         return filtered_activation(x, self.bias, self.ups, self.downs, SIGMAS[self.sigma])
+
+    def by_bands(self, x: Tensor) -> Tensor:
+        """Σ x by FIR filters."""
+        if self.bands is None:
+            raise ValueError(f"{self} has no FIR form; use `by_matrices`.")
+        sigma = SIGMAS[self.sigma]
+        x = x + self.bias.view(-1, *[1] * len(self.bands))
+        x = upsample(x, self.bands, self._an_axis("up_taps"), self.boundary)
+        x = sigma.function(x)
+        x = downsample(x, self.bands, self._an_axis("down_taps"), self.boundary)
+        return x if sigma.gain == 1 else sigma.gain * x
+
+    def _prefers_bands(self, x: Tensor) -> bool:
+        # Single-channel convolutions are fast on the CPU in float32 only.
+        fast = x.device.type == "cpu" and x.dtype is torch.float32
+        return fast and self.bands is not None and min(self.size_in + self.size_out) >= BANDED_FROM
+
+    def _in_parts(self, activate: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """`activate` a few samples at a time on a CPU, whose caches then hold their fine grids."""
+        if x.device.type != "cpu" or torch.compiler.is_compiling():
+            return activate(x)
+        parts = x.split(max(1, PART // (len(self.bias) * self.fine_points)))
+        return activate(x) if len(parts) == 1 else torch.cat([activate(part) for part in parts])
 
     def extra_repr(self) -> str:
         """What `print` shows."""
-        fine = tuple(len(up) for up, _ in self._exact)
-        size_in = tuple(up.shape[1] for up, _ in self._exact)
-        size_out = tuple(len(down) for _, down in self._exact)
-        return f"{len(self.bias)}, {size_in} -> {fine} -> {self.sigma} -> {size_out}"
+        return f"{len(self.bias)}, {self.size_in} -> {self.sigma} -> {self.size_out}"
 
 
 class PointwiseActivation(nn.Module):

@@ -47,7 +47,9 @@ class Convolution(nn.Module):
         convolve = CONVOLUTIONS[dims]
         if self.boundary == "zero":
             return convolve(x, self.weight, self.bias, padding=margin)
-        return convolve(extend(x, margin, self.boundary, dims), self.weight, self.bias)
+        for axis in range(-dims, 0):
+            x = extend(x, margin, self.boundary, axis)
+        return convolve(x, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         """What `print` shows."""
@@ -56,26 +58,24 @@ class Convolution(nn.Module):
 
 
 def extend(
-    x: Float[Tensor, "batch channel *space"], margin: int, boundary: Boundary, dims: int
-) -> Float[Tensor, "batch channel *wider"]:
-    """`margin` samples of the boundary's continuation on every side of the `dims` last axes.
+    x: Float[Tensor, "..."], margin: int, boundary: Boundary, axis: int
+) -> Float[Tensor, "..."]:
+    """x with `margin` samples of its continuation at both ends of `axis`, counted from the end.
 
     Even and odd reflect at the edge itself, half a cell beyond the outermost sample.
     """
     if margin == 0:
         return x
-    if margin > min(x.shape[-dims:]):
+    if boundary == "zero":
+        return F.pad(x, (0, 0) * (-1 - axis) + (margin, margin))
+    n = x.shape[axis]
+    if margin > n:
         raise ValueError(
-            f"a margin of {margin} is wider than the field {tuple(x.shape[-dims:])}; "
+            f"a continuation of {margin} samples is longer than the field's {n}; "
             "use a smaller kernel_size or fewer levels."
         )
-    if boundary == "zero":
-        return F.pad(x, (margin,) * 2 * dims)
+    first, last = x.narrow(axis, 0, margin), x.narrow(axis, n - margin, margin)
     if boundary == "periodic":
-        return F.pad(x, (margin,) * 2 * dims, mode="circular")
+        return torch.cat([last, x, first], dim=axis)
     sign = -1 if boundary == "odd" else 1
-    for axis in range(-dims, 0):
-        left = sign * x.narrow(axis, 0, margin).flip(axis)
-        right = sign * x.narrow(axis, x.shape[axis] - margin, margin).flip(axis)
-        x = torch.cat([left, x, right], dim=axis)
-    return x
+    return torch.cat([sign * first.flip(axis), x, sign * last.flip(axis)], dim=axis)

@@ -114,7 +114,7 @@ def _windowed(
     weights = _folded(n_coarse, n_fine, fine, filter, boundary)
     upsampling = n_in < n_out
     # The unfolded kernel's row sums are 1 only nearly. Where a constant goes on as a constant, every
-    # row is divided by its own sum; with zeros outside, all by the mean over a period, as a FIR is.
+    # row is divided by its own; with zeros outside, all by the mean over a period, as a FIR is.
     if boundary == "zero":
         period = n_fine // math.gcd(n_fine, n_coarse)
         phases = fine[:period].remainder(n_fine)

@@ -1,0 +1,121 @@
+"""The windowed-sinc activation as FIR filters: work by the taps, not by the points of an axis.
+
+For integer ratios a row of U or D is the same few taps, shifted. Upsampling is then a transposed
+convolution of every channel by itself, downsampling a strided one: the numbers of
+`torchcno.operators.resampling.activation_matrices`, in another order.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from torchcno.operators.convolution import extend
+from torchcno.operators.filters import Boundary, LowPass, WindowedSinc, kaiser_sinc
+from torchcno.operators.resampling import fine_rate
+
+
+@dataclass(frozen=True)
+class Band:
+    """How U and D of one axis are made of FIR filters; the taps themselves are `fir_taps`."""
+
+    up: int  # the ratio of upsampling, T / n_in
+    down: int  # the ratio of downsampling, T / n_out
+    margin: int  # samples of continuation before U, on either side
+    crop: int  # samples of U's result that D does not look at, on either side
+    fine_margin: int  # samples of continuation between σ and D, on either side
+
+
+def band(
+    n_in: int, n_out: int, upsampling: float, filter: LowPass, boundary: Boundary
+) -> Band | None:
+    """The FIR form of U and D; None where only matrices do: other filters, ratios or tiny grids.
+
+    A filter of F taps reaches (F − 1) f / 2 samples of the fine rate beyond a coarse cell of f. U
+    has to be right as far as D looks, in the domain's continuation. That of an odd field is odd
+    before σ and after, but σ of the one is not the other: there σ acts on the domain alone.
+    """
+    n_fine = fine_rate(max(n_in, n_out), upsampling)
+    if not isinstance(filter, WindowedSinc) or n_fine % n_in or n_fine % n_out:
+        return None
+    up, down = n_fine // n_in, n_fine // n_out
+    if any(factor > 1 and (filter.taps - 1) * factor % 2 for factor in (up, down)):
+        return None
+    tail_up, tail_down = ((filter.taps - 1) * f // 2 if f > 1 else 0 for f in (up, down))
+    fine_margin = tail_down if boundary == "odd" else 0
+    reach = tail_down - fine_margin
+    # The tails of U over zeros are part of the field; over a continuation they lack its rest.
+    margin = max(0, math.ceil((reach - tail_up if boundary == "zero" else reach + tail_up) / up))
+    if boundary != "zero" and (margin > n_in or fine_margin > n_fine):
+        return None
+    return Band(up, down, margin, margin * up + tail_up - reach, fine_margin)
+
+
+def fir_taps(
+    factor: int, filter: WindowedSinc, boundary: Boundary
+) -> tuple[Float[Tensor, " taps"], Float[Tensor, " taps"]]:
+    """The filters between a rate and `factor` times that rate: (up, down), in float64.
+
+    The sum of the taps that meet one fine sample is 1 for each of them, or with zeros outside on
+    their average; so constants are kept as the matrices keep them.
+    """
+    if factor == 1:
+        return torch.ones(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+    n = filter.taps * factor
+    h = kaiser_sinc(torch.arange(n, dtype=torch.float64) - (n - 1) / 2, factor, filter)
+    phases = h.view(filter.taps, factor)
+    up = phases / (phases.sum() / factor if boundary == "zero" else phases.sum(0))
+    return up.flatten(), h / h.sum()
+
+
+def upsample(
+    x: Float[Tensor, "batch channel *space"],
+    bands: Sequence[Band],
+    taps: Sequence[Float[Tensor, " _"]],
+    boundary: Boundary,
+) -> Float[Tensor, "batch channel *fine"]:
+    """U x, as far beyond the domain as D looks."""
+    axes = range(-len(bands), 0)
+    for axis, b in zip(axes, bands, strict=True):
+        x = extend(x, b.margin, boundary, axis)
+    for axis, b, h in zip(reversed(axes), reversed(bands), reversed(taps), strict=True):
+        x = _along(F.conv_transpose2d, x, h, axis, b.up, b.crop)
+    return x
+
+
+def downsample(
+    x: Float[Tensor, "batch channel *fine"],
+    bands: Sequence[Band],
+    taps: Sequence[Float[Tensor, " _"]],
+    boundary: Boundary,
+) -> Float[Tensor, "batch channel *space"]:
+    """D x."""
+    for axis, b, h in zip(range(-len(bands), 0), bands, taps, strict=True):
+        x = _along(F.conv2d, extend(x, b.fine_margin, boundary, axis), h, axis, b.down)
+    return x
+
+
+def _along(
+    convolve: Callable[..., Tensor], x: Tensor, taps: Tensor, axis: int, stride: int, crop: int = 0
+) -> Tensor:
+    """`convolve` every channel of x by itself with `taps` along `axis`, counted from the end.
+
+    The other axes of space are merged, which makes any dimension two. Channels come last in memory:
+    there the libraries' convolutions of single channels are many times faster.
+    """
+    space = list(x.shape[2:])
+    channels, n = x.shape[1], space[axis]
+    if axis == -1:
+        plane, kernel, steps, crops = (len(x), -1, n), (1, -1), (1, stride), (0, crop)
+    else:
+        plane = (-1, n, math.prod(space[axis + 1 :]))
+        kernel, steps, crops = (-1, 1), (stride, 1), (crop, 0)
+    planes = x.movedim(1, -1).contiguous().view(*plane, channels).movedim(-1, 1)
+    kernels = taps.view(1, 1, *kernel).expand(channels, -1, -1, -1)
+    planes = convolve(planes, kernels, stride=steps, padding=crops, groups=channels)
+    space[axis] = planes.shape[-1 if axis == -1 else -2]
+    return planes.movedim(1, -1).reshape(len(x), *space, channels).movedim(-1, 1)
