@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from torch import nn
 
+from torchcno.models.cno import CNO, CNOConfig, CNOWithoutFilters, CNOWithoutSkipBlocks
 from torchcno.models.deeponet import DeepONet, DeepONetConfig
 from torchcno.models.ffnn import FFNN, FFNNConfig
 from torchcno.models.fno import FNO, FNOConfig
@@ -12,9 +13,13 @@ from torchcno.models.resnet import ResNet, ResNetConfig
 from torchcno.models.unet import UNet, UNetConfig
 
 __all__ = [
+    "CNO",
     "FFNN",
     "FNO",
     "MODELS",
+    "CNOConfig",
+    "CNOWithoutFilters",
+    "CNOWithoutSkipBlocks",
     "DeepONet",
     "DeepONetConfig",
     "FFNNConfig",
@@ -30,12 +35,15 @@ __all__ = [
 ]
 
 MODELS: dict[str, type[nn.Module]] = {
+    "cno": CNO,
     "fno": FNO,
     "unet": UNet,
     "resnet": ResNet,
     "deeponet": DeepONet,
     "ffnn": FFNN,
     "galerkin-transformer": GalerkinTransformer,
+    "cno-no-filters": CNOWithoutFilters,
+    "cno-no-skip-blocks": CNOWithoutSkipBlocks,
 }
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.models.inputs import check_fields, check_size, coordinates
+from torchcno.models.inputs import check_fields, check_size, coordinates, plane
 from torchcno.models.tables import table
 
 
@@ -27,6 +27,9 @@ class DeepONetConfig:
     branch_levels: int = 4  # M
     residual_blocks: int = 4  # N_res
     branch_width: int = 32  # channels after the first level; doubled by each further one
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", plane(self.size))
 
 
 # fmt: off

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.models.inputs import check_fields, check_size
+from torchcno.models.inputs import check_fields, check_size, plane
 from torchcno.models.tables import table
 
 
@@ -21,6 +21,9 @@ class FFNNConfig:
     size: tuple[int, ...] = (64, 64)  # (s, s): the one grid that the weights belong to
     layers: int = 10  # L
     width: int = 512  # d
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", plane(self.size))
 
 
 # fmt: off

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.models.inputs import check_fields, coordinates
+from torchcno.models.inputs import check_fields, coordinates, plane
 from torchcno.models.tables import table
 
 
@@ -25,6 +25,9 @@ class FNOConfig:
     pad: int = 0  # zeros after the last point of an axis, in grid points of the input
     hidden_width: int = 128  # of the lifting and of the projection
     coordinates: bool = True  # whether the lifting sees (x, y) beside u
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", plane(self.size))
 
 
 # fmt: off

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.models.fno import Pointwise, SpectralConvolution
-from torchcno.models.inputs import check_fields, coordinates
+from torchcno.models.inputs import check_fields, coordinates, plane
 from torchcno.models.tables import table
 
 
@@ -42,6 +42,7 @@ class GalerkinTransformerConfig:
     dropout: float = 0.05  # in the encoder and the attention
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "size", plane(self.size))
         if self.width % self.heads:
             raise ValueError(
                 f"width {self.width} is not divisible by heads = {self.heads}; "

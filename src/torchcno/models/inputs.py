@@ -1,8 +1,18 @@
-"""What the networks share at their entrance: the check of a field's shape, and its coordinates."""
+"""What the networks share at their entrance: checks of sizes and shapes, and coordinates."""
+
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+
+def plane(size: Any) -> tuple[int, int]:
+    """`size` as (y, x), from whatever sequence a file held; refused where it is no plane's."""
+    size = tuple(size)
+    if len(size) != 2 or min(size) < 1:
+        raise ValueError(f"size {size} is not that of a plane; give (y, x) of at least one point.")
+    return size
 
 
 def check_fields(u: Tensor, channels: int, least: int) -> None:

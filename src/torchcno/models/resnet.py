@@ -6,7 +6,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.models.inputs import check_fields
+from torchcno.models.inputs import check_fields, plane
 from torchcno.models.tables import table
 
 
@@ -19,6 +19,9 @@ class ResNetConfig:
     size: tuple[int, ...] = (64, 64)  # of the training grid; any other will do too
     channels: int = 32  # c, of the first convolution; doubled by each of the two downsamplings
     residual_blocks: int = 8  # N_res
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", plane(self.size))
 
 
 # fmt: off

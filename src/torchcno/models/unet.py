@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.models.inputs import check_fields
+from torchcno.models.inputs import check_fields, plane
 from torchcno.models.tables import table
 
 LEVELS = 4  # of Ronneberger's network
@@ -22,6 +22,9 @@ class UNetConfig:
     out_channels: int = 1
     size: tuple[int, ...] = (64, 64)  # of the training grid; any other of at least 16² will do too
     channels: int = 32  # c, of the first convolution; doubled at each level
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", plane(self.size))
 
 
 # fmt: off
