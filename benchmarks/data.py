@@ -55,6 +55,13 @@ class PeakMemory:
         self._thread.join()
 
 
+def processor() -> str:
+    """The name of this machine's CPU."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
 def measure(name: str, device: str, workers: int | None) -> dict[str, Any]:
     """All splits of one problem."""
     problem = PROBLEMS[name]()
@@ -89,7 +96,7 @@ def main() -> None:
     path.parent.mkdir(exist_ok=True)
     report = json.loads(path.read_text()) if path.exists() else {"problems": {}}
     on_gpu = given.device == "cuda"
-    report["device"] = torch.cuda.get_device_name() if on_gpu else platform.machine()
+    report["device"] = torch.cuda.get_device_name() if on_gpu else processor()
     report["cores"] = available_cores()
     report["torch"] = torch.__version__
     for name in given.problem:
