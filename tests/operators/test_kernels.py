@@ -175,11 +175,13 @@ def test_tf32_rounds_to_nearest_in_ten_bits():
     assert kernels._to_tf32(x).tolist() == [1.0, 1 + ulp, 1.0, 1 + ulp, -1 - ulp, 0.0]
 
 
-def test_a_rounded_matrix_follows_changes_of_its_source():
-    matrix = torch.ones(2, 2)
-    assert kernels._operand(matrix, "tf32") is kernels._operand(matrix, "tf32")
+def test_an_operand_is_made_once_and_follows_changes_of_its_source():
+    matrix = torch.ones(2, 3)
+    operand = kernels._operand(matrix, (4, 4), "tf32")
+    assert kernels._operand(matrix, (4, 4), "tf32") is operand
+    assert operand.sum() == 6
     matrix.mul_(3)
-    assert torch.equal(kernels._operand(matrix, "tf32"), matrix)
+    assert torch.equal(kernels._operand(matrix, (4, 4), "tf32")[:2, :3], matrix)
 
 
 @pytest.mark.parametrize("size", [(16,), (8, 8), (4, 4, 4)], ids=["1d", "2d", "3d"])

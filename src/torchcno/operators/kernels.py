@@ -233,14 +233,14 @@ def launch_forward(
 
     x = x.contiguous(memory_format=_memory_format(x))
     y = _empty_output(x, downs)
-    arithmetic = _arithmetic(x)
-    matrices = [_operand(matrix, arithmetic) for matrix in [*ups, *downs]]
-    names = {"SIGMA": sigma, "ARITHMETIC": arithmetic}
+    names = {"SIGMA": sigma, "ARITHMETIC": _arithmetic(x)}
     if len(ups) == 1:
         grid, sizes = _cut_lines(x, ups, downs)
+        matrices = _operands(ups, downs, sizes, _arithmetic(x))
         programs.forward_1d[grid](x, bias, *matrices, y, x.shape[0] * x.shape[1], **sizes, **names)
     else:
         grid, sizes = _cut_planes(x, ups, downs, backward=False)
+        matrices = _operands(ups, downs, sizes, _arithmetic(x))
         programs.forward_2d[grid](x, bias, *matrices, y, **sizes, **names)
     return y
 
@@ -261,14 +261,14 @@ def launch_backward(
     dx = torch.empty_like(x)
     # One sum a plane instead of atomic additions: the same result every time.
     sums = torch.empty(x.shape[:2], dtype=torch.float32, device=x.device)
-    arithmetic = _arithmetic(x)
-    matrices = [_operand(matrix, arithmetic) for matrix in [*ups, *downs]]
-    names = {"SIGMA": sigma, "ARITHMETIC": arithmetic}
+    names = {"SIGMA": sigma, "ARITHMETIC": _arithmetic(x)}
     if len(ups) == 1:
         grid, sizes = _cut_lines(x, ups, downs)
+        matrices = _operands(ups, downs, sizes, _arithmetic(x))
         programs.backward_1d[grid](dy, x, bias, *matrices, dx, sums, sums.numel(), **sizes, **names)
     else:
         grid, sizes = _cut_planes(x, ups, downs, backward=True)
+        matrices = _operands(ups, downs, sizes, _arithmetic(x))
         programs.backward_2d[grid](dy, x, bias, *matrices, dx, sums, **sizes, **names)
     return dx, sums.sum(0).to(bias.dtype)
 
@@ -289,17 +289,19 @@ def _cut_planes(
     most = max(1, blocks.planes // 2) if _arithmetic(x) == "fp32" else blocks.planes
     # With channels last a program's planes are neighbouring channels, so P divides their number.
     planes = math.gcd(most, channels if channels_last else batch * channels)
+    fine_rows = min(blocks.fine_rows, _block(len(ups[0])))
+    fine_columns = min(blocks.fine_columns, _block(len(ups[1])))
     sizes = {
         "C": channels,
         "H": height,
         "W": width,
-        "H_FINE": len(ups[0]),
-        "W_FINE": len(ups[1]),
+        "H_FINE": _multiple(len(ups[0]), fine_rows),
+        "W_FINE": _multiple(len(ups[1]), fine_columns),
         "H_OUT": len(downs[0]),
         "W_OUT": len(downs[1]),
         **edges,
-        "BF": min(blocks.fine_rows, _block(len(ups[0]))),
-        "BG": min(blocks.fine_columns, _block(len(ups[1]))),
+        "BF": fine_rows,
+        "BG": fine_columns,
         "P": planes,
         "CHANNELS_LAST": channels_last,
         "num_warps": blocks.warps,
@@ -313,24 +315,30 @@ def _cut_lines(
 ) -> tuple[tuple[int], dict[str, Any]]:
     """The number of programs, and the sizes that a 1-D program is compiled for."""
     batch, channels, width = x.shape
+    fine_columns = min(LINES.fine_columns, _block(len(ups[0])))
     sizes = {
         "C": channels,
         "W": width,
-        "W_FINE": len(ups[0]),
+        "W_FINE": _multiple(len(ups[0]), fine_columns),
         "W_OUT": len(downs[0]),
         "BW": _block(width),
-        "BG": min(LINES.fine_columns, _block(len(ups[0]))),
+        "BG": fine_columns,
         "BW_OUT": _block(len(downs[0])),
         "P": LINES.planes,
         "num_warps": LINES.warps,
         "num_stages": LINES.stages,
     }
-    return (-(-batch * channels // LINES.planes),), sizes
+    return (_multiple(batch * channels, LINES.planes) // LINES.planes,), sizes
 
 
 def _block(n: int) -> int:
     """The power of two that holds n; the matrix units want 16 at least."""
     return max(16, 1 << (n - 1).bit_length())
+
+
+def _multiple(n: int, block: int) -> int:
+    """The least multiple of `block` that holds n."""
+    return -(-n // block) * block
 
 
 def _arithmetic(x: Tensor) -> Arithmetic:
@@ -339,25 +347,49 @@ def _arithmetic(x: Tensor) -> Arithmetic:
     return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "fp32"
 
 
-_operands: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+def _operands(
+    ups: Sequence[Tensor], downs: Sequence[Tensor], sizes: dict[str, Any], arithmetic: Arithmetic
+) -> list[Tensor]:
+    """The matrices as the programs read them: whole blocks."""
+    axes = "HW"[-len(ups) :]
+    fine = [sizes[f"{axis}_FINE"] for axis in axes]
+    shapes = [(n, sizes[f"B{axis}"]) for n, axis in zip(fine, axes, strict=True)]
+    shapes += [(sizes[f"B{axis}_OUT"], n) for n, axis in zip(fine, axes, strict=True)]
+    return [_operand(m, n, arithmetic) for m, n in zip([*ups, *downs], shapes, strict=True)]
 
 
-def _operand(matrix: Tensor, arithmetic: Arithmetic) -> Tensor:
-    """`matrix` rounded for the arithmetic, once: matrices are constants that live with a model."""
-    if arithmetic == "fp32":
-        return matrix.contiguous()
-    known = _operands.get(matrix, {})
-    key = (arithmetic, 0 if matrix.is_inference() else matrix._version)
-    if key in known:
-        operand: Tensor = known[key]
-        return operand
-    operand = matrix.contiguous().to(torch.bfloat16) if arithmetic == "bf16" else _to_tf32(matrix)
-    # What is made while a graph is captured holds nothing until that graph runs.
-    if not (matrix.is_cuda and torch.cuda.is_current_stream_capturing()):
-        _operands[matrix] = {**known, key: operand}
+_known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+
+def _operand(matrix: Tensor, shape: tuple[int, int], arithmetic: Arithmetic) -> Tensor:
+    """`matrix` with zeros up to `shape`, rounded for the arithmetic.
+
+    Made once: matrices are constants that live as long as a model.
+    """
+    known = _known.get(matrix, {})
+    key = (shape, arithmetic, 0 if matrix.is_inference() else matrix._version)
+    if key not in known:
+        known = {**known, key: ROUNDINGS[arithmetic](_padded(matrix.detach(), shape))}
+        # What is made while a graph is captured holds nothing until that graph runs.
+        if not (matrix.is_cuda and torch.cuda.is_current_stream_capturing()):
+            _known[matrix] = known
+    operand: Tensor = known[key]
     return operand
+
+
+def _padded(matrix: Tensor, shape: tuple[int, int]) -> Tensor:
+    padded = matrix.new_zeros(shape)
+    padded[: matrix.shape[0], : matrix.shape[1]] = matrix
+    return padded
 
 
 def _to_tf32(matrix: Tensor) -> Tensor:
     """Rounded to the 10 bits of mantissa that the matrix units read."""
-    return ((matrix.contiguous().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+    return ((matrix.float().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+
+
+ROUNDINGS: dict[Arithmetic, Callable[[Tensor], Tensor]] = {
+    "fp32": Tensor.float,
+    "tf32": _to_tf32,
+    "bf16": Tensor.bfloat16,
+}

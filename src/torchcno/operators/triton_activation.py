@@ -11,8 +11,8 @@ A program holds P planes: side by side, (rows, P · columns), in the products ov
 (rows · P, columns) in those over columns. That is the same numbers in the same order, so that all
 products are plain matrix products, tall enough for the matrix units where a plane is only 8 × 8.
 
-Blocks are powers of two and reach beyond the edges: matrices are read with zeros there, which
-multiply whatever the padded rows and columns of a plane hold.
+Blocks are powers of two and reach beyond the edges of a plane. The matrices are given with zeros
+there, as whole blocks, which multiply whatever the padded rows and columns of a plane hold.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -85,9 +85,10 @@ def _product(a, b, ARITHMETIC: tl.constexpr):
 
 
 @triton.jit
-def _entries(matrix, i, j, ROWS, COLUMNS: tl.constexpr):
-    """The entries (i, j) of a contiguous matrix, zero outside of it."""
-    return tl.load(matrix + i * COLUMNS + j, mask=(i < ROWS) & (j < COLUMNS), other=0.0)
+def _lines(pointer, rows, columns, ROWS, COLUMNS: tl.constexpr):
+    """The entries (rows, columns) of contiguous lines, zero where there are none."""
+    mask = (rows < ROWS) & (columns < COLUMNS)
+    return tl.load(pointer + rows * COLUMNS + columns, mask=mask, other=0.0)
 
 
 @triton.jit
@@ -165,9 +166,7 @@ def _columns_forward(
     up,
     down,
     ROWS: tl.constexpr,
-    W: tl.constexpr,
     FINE: tl.constexpr,
-    W_OUT: tl.constexpr,
     BW: tl.constexpr,
     BG: tl.constexpr,
     BW_OUT: tl.constexpr,
@@ -180,8 +179,8 @@ def _columns_forward(
     y = tl.zeros((ROWS, BW_OUT), tl.float32)
     for start in range(0, FINE, BG):
         g = start + tl.arange(0, BG)
-        u = _entries(up, g[None, :], w, FINE, W)
-        d = _entries(down, w_out, g[:, None], W_OUT, FINE)
+        u = tl.load(up + g[None, :] * BW + w)
+        d = tl.load(down + w_out * FINE + g[:, None])
         a = _sigma(_product(t, u, ARITHMETIC), SIGMA)
         y += _product(_operand(a, ARITHMETIC), d, ARITHMETIC)
     return y
@@ -194,9 +193,7 @@ def _columns_backward(
     up,
     down,
     ROWS: tl.constexpr,
-    W: tl.constexpr,
     FINE: tl.constexpr,
-    W_OUT: tl.constexpr,
     BW: tl.constexpr,
     BG: tl.constexpr,
     BW_OUT: tl.constexpr,
@@ -209,8 +206,8 @@ def _columns_backward(
     dx = tl.zeros((ROWS, BW), tl.float32)
     for start in range(0, FINE, BG):
         g = start + tl.arange(0, BG)
-        u = _entries(up, g[:, None], w[None, :], FINE, W)
-        d = _entries(down, w_out, g[None, :], W_OUT, FINE)
+        u = tl.load(up + g[:, None] * BW + w[None, :])
+        d = tl.load(down + w_out * FINE + g[None, :])
         a = _sigma_slope(_product(t, tl.trans(u), ARITHMETIC), SIGMA)
         a *= _product(e, d, ARITHMETIC)
         dx += _product(_operand(a, ARITHMETIC), u, ARITHMETIC)
@@ -254,13 +251,13 @@ def forward_2d(
     Y = tl.zeros((BH_OUT, P * BW_OUT), tl.float32)
     for start in range(0, H_FINE, BF):
         f = start + tl.arange(0, BF)
-        u = _entries(up_rows, f[:, None], h, H_FINE, H)
+        u = tl.load(up_rows + f[:, None] * BH + h)
         t = tl.reshape(_operand(_product(u, X, ARITHMETIC), ARITHMETIC), (BF * P, BW))
         z = _columns_forward(
-            t, up_columns, down_columns, BF * P, W, W_FINE, W_OUT, BW, BG, BW_OUT,
+            t, up_columns, down_columns, BF * P, W_FINE, BW, BG, BW_OUT,
             SIGMA, ARITHMETIC,
         )  # fmt: skip
-        d = _entries(down_rows, h_out, f[None, :], H_OUT, H_FINE)
+        d = tl.load(down_rows + h_out * H_FINE + f[None, :])
         z = tl.reshape(_operand(z, ARITHMETIC), (BF, P * BW_OUT))
         Y += _product(d, z, ARITHMETIC)
     Y = tl.reshape(Y, (BH_OUT, P, BW_OUT))
@@ -308,12 +305,12 @@ def backward_2d(
     dX = tl.zeros((BH, P * BW), tl.float32)
     for start in range(0, H_FINE, BF):
         f = start + tl.arange(0, BF)[:, None]
-        u = _entries(up_rows, f, h, H_FINE, H)
-        d = _entries(down_rows, h_out, f, H_OUT, H_FINE)
+        u = tl.load(up_rows + f * BH + h)
+        d = tl.load(down_rows + h_out * H_FINE + f)
         t = tl.reshape(_operand(_product(u, X, ARITHMETIC), ARITHMETIC), (BF * P, BW))
         e = tl.reshape(_operand(_product(d, dY, ARITHMETIC), ARITHMETIC), (BF * P, BW_OUT))
         z = _columns_backward(
-            t, e, up_columns, down_columns, BF * P, W, W_FINE, W_OUT, BW, BG, BW_OUT,
+            t, e, up_columns, down_columns, BF * P, W_FINE, BW, BG, BW_OUT,
             SIGMA, ARITHMETIC,
         )  # fmt: skip
         z = tl.reshape(_operand(z, ARITHMETIC), (BF, P * BW))
@@ -347,9 +344,9 @@ def forward_1d(
     w = tl.arange(0, BW)[None, :]
     w_out = tl.arange(0, BW_OUT)[None, :]
     rows = line[:, None].to(tl.int64)
-    X = _entries(x, rows, w, LINES, W).to(tl.float32)
+    X = _lines(x, rows, w, LINES, W).to(tl.float32)
     X = _operand(X + tl.load(bias + line % C).to(tl.float32)[:, None], ARITHMETIC)
-    Y = _columns_forward(X, up, down, P, W, W_FINE, W_OUT, BW, BG, BW_OUT, SIGMA, ARITHMETIC)
+    Y = _columns_forward(X, up, down, P, W_FINE, BW, BG, BW_OUT, SIGMA, ARITHMETIC)
     mask = (rows < LINES) & (w_out < W_OUT)
     tl.store(y + rows * W_OUT + w_out, Y.to(y.dtype.element_ty), mask=mask)
 
@@ -380,9 +377,9 @@ def backward_1d(
     w = tl.arange(0, BW)[None, :]
     w_out = tl.arange(0, BW_OUT)[None, :]
     rows = line[:, None].to(tl.int64)
-    X = _entries(x, rows, w, LINES, W).to(tl.float32)
+    X = _lines(x, rows, w, LINES, W).to(tl.float32)
     X = _operand(X + tl.load(bias + line % C).to(tl.float32)[:, None], ARITHMETIC)
-    dY = _operand(_entries(dy, rows, w_out, LINES, W_OUT), ARITHMETIC)
-    dX = _columns_backward(X, dY, up, down, P, W, W_FINE, W_OUT, BW, BG, BW_OUT, SIGMA, ARITHMETIC)
+    dY = _operand(_lines(dy, rows, w_out, LINES, W_OUT), ARITHMETIC)
+    dX = _columns_backward(X, dY, up, down, P, W_FINE, BW, BG, BW_OUT, SIGMA, ARITHMETIC)
     tl.store(dx + rows * W + w, dX.to(dx.dtype.element_ty), mask=(rows < LINES) & (w < W))
     tl.store(dbias + line, tl.sum(dX, axis=1), mask=line < LINES)
