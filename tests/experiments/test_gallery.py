@@ -33,6 +33,7 @@ def test_the_constants_that_change_are_named():
     [
         ([-1.0, 3.0], (-3.0, 3.0, "RdBu_r")),  # zero is white
         ([0.0, 3.0], (0.0, 3.0, "viridis")),
+        ([-0.125, 4.0], (-0.125, 4.0, "viridis")),  # an undershoot is no second sign
         ([np.nan, 1.0, 2.0], (1.0, 2.0, "viridis")),  # what a mask hides does not count
     ],
 )

@@ -80,7 +80,7 @@ def label_channels(
 def color_scale(fields: NDArray[np.float32]) -> tuple[float, float, str]:
     """The limits and the colour map: diverging about zero where fields take both signs."""
     low, high = float(np.nanmin(fields)), float(np.nanmax(fields))
-    if low < 0 < high:
-        largest = max(-low, high)
-        return -largest, largest, "RdBu_r"
+    smaller, larger = sorted((abs(low), abs(high)))
+    if low < 0 < high and smaller > 0.05 * larger:  # a slight undershoot is no second sign
+        return -larger, larger, "RdBu_r"
     return low, high, "viridis"
