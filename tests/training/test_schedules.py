@@ -34,8 +34,3 @@ def test_one_cycle_is_torchs_with_the_papers_constants():
         optimizer.step()
         if step < 100:
             reference.step()
-
-
-def test_an_unknown_schedule_is_named_with_the_nearest():
-    with pytest.raises(ValueError, match="cosine"):
-        learning_rate(Recipe(schedule="cosin"), 0.5)  # type: ignore[arg-type]

@@ -79,7 +79,7 @@ def fit(
     on_epoch: Callable[[Epoch], None] | None = None,
     resume: bool = False,
 ) -> Fit:
-    """Train `model` by `recipe`, and leave it with the weights that did best on `val`.
+    """Train `model` by `recipe`, and leave it with the weights that did best on `val`, to evaluate.
 
     `folder` receives `metrics.jsonl` (a row an epoch), `model.safetensors` (the best weights on
     validation) and `checkpoint/` (everything to go on). With `resume` the run goes on from the
@@ -111,6 +111,7 @@ def fit(
         run.go(stopping, on_epoch or (lambda epoch: None))
     progress = run.state.progress
     model.load_state_dict(run.state.best)
+    model.eval()
     assert progress.best_error is not None
     return Fit(
         epochs=progress.epoch,
@@ -143,8 +144,8 @@ class _Run:
     def finished(self) -> bool:
         """Whether the epochs, or the patience, are used up."""
         progress, patience = self.state.progress, self.recipe.patience
-        stale = progress.epoch - progress.best_epoch
-        return progress.epoch == self.recipe.epochs or (patience is not None and stale >= patience)
+        waited = progress.epoch - progress.best_epoch if progress.best_error is not None else 0
+        return progress.epoch == self.recipe.epochs or waited >= (patience or math.inf)
 
     def begin(self) -> None:
         """Start a new run in the folder."""
@@ -176,9 +177,8 @@ class _Run:
             epoch = self.close_epoch(start)
             if self.fabric.is_global_zero:
                 on_epoch(epoch)
-            # All processes have to agree on stopping, or those that go on would wait for the
-            # others.
-            if self.fabric.broadcast(stopping()):
+            # Processes have to agree on it, or those that go on would wait for the others.
+            if not self.finished and self.fabric.broadcast(stopping()):
                 self.interrupt()
             if self.due:
                 self.save()
@@ -337,9 +337,8 @@ def _first_state(model: nn.Module, recipe: Recipe, steps_per_epoch: int, fabric:
     half_life = recipe.averaging_half_life
     average = WeightAverage(model, half_life * steps_per_epoch) if half_life is not None else None
     if fabric.world_size > 1 and fabric.device.type == "cuda":
-        # Statistics of the whole batch, as one process has them; gloo on the CPU has no such layer,
-        # and there every process normalises with its own share. A copy: `model` stays as it was
-        # built.
+        # Statistics of the whole batch, as one process has them. PyTorch has them on CUDA only: on
+        # the CPU every process normalises with its own share. A copy: `model` stays as built.
         model = nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(model))
     return State(
         model=model,

@@ -24,6 +24,8 @@ class Pairs:
                 f"{len(self.inputs)} inputs have {len(self.targets)} targets; "
                 "give one target an input."
             )
+        if not len(self.inputs):
+            raise ValueError("there are no samples; give at least one pair of fields.")
         for name, fields in (("inputs", self.inputs), ("targets", self.targets)):
             bad = (~fields.isfinite()).flatten(1).any(1).nonzero().flatten()
             if len(bad):

@@ -1,12 +1,23 @@
 """How a model is trained: the numbers, and nothing of the model or the problem."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
+
+from torchcno.selection import select
 
 Schedule = Literal["step", "cosine", "one-cycle"]
 Loss = Literal["relative-l1", "relative-l2", "weighted-l2"]
 Augmentation = Literal["none", "translations", "square"]
 Precision = Literal["32", "tf32", "bf16-mixed"]
+Fast = Literal["auto", "off"]
+
+CHOICES = {
+    "schedule": Schedule,
+    "loss": Loss,
+    "augmentation": Augmentation,
+    "precision": Precision,
+    "fast": Fast,
+}
 
 
 @dataclass(frozen=True)
@@ -32,11 +43,13 @@ class Recipe:
         50  # epochs without a better validation error before stopping; None: never
     )
     evaluate_every: int = 1  # epochs
-    checkpoint_every: float = 30.0  # seconds
+    checkpoint_every: float = 60.0  # seconds
     precision: Precision = "32"
-    fast: Literal["auto", "off"] = "auto"  # auto: on CUDA the step is one captured graph
+    fast: Fast = "auto"  # auto: on CUDA the step is one captured graph
 
     def __post_init__(self) -> None:
+        for name, choices in CHOICES.items():
+            select(dict.fromkeys(get_args(choices)), getattr(self, name), name)
         for name in ("epochs", "batch_size", "learning_rate", "gamma", "evaluate_every"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; use a positive number.")
@@ -47,6 +60,11 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} is {value}; use a positive number, or null for none.")
+        if self.schedule == "cosine" and self.warmup_epochs >= self.epochs:
+            raise ValueError(
+                f"warmup_epochs is {self.warmup_epochs:g} of {self.epochs} epochs; "
+                f"use less, such as {self.epochs / 10:g}."
+            )
 
 
 PRESETS: dict[str, Recipe] = {
