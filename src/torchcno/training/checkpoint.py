@@ -45,11 +45,14 @@ def save_tensors(
     numbers.
     """
     complex_names = [name for name, tensor in tensors.items() if tensor.is_complex()]
-    plain = {
-        name: (torch.view_as_real(tensor) if tensor.is_complex() else tensor)
-        .detach()
-        .to("cpu", copy=True, memory_format=torch.contiguous_format)
+    real = {
+        name: torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
         for name, tensor in tensors.items()
+    }
+    # Copies: the format takes neither strides nor tensors that share memory.
+    plain = {
+        name: tensor.to("cpu", copy=True, memory_format=torch.contiguous_format)
+        for name, tensor in real.items()
     }
     # One entry only: several would come out in an order that changes from process to process.
     metadata = {"torchcno": json.dumps({"complex": complex_names, "note": note or {}})}

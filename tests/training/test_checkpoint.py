@@ -1,0 +1,55 @@
+import pytest
+import torch
+
+from torchcno.training.checkpoint import load_tensors, save_tensors, write_atomically
+
+
+def test_tensors_of_every_kind_come_back_to_the_last_bit(tmp_path):
+    shared = torch.randn(3, 4)
+    tensors = {
+        "float": shared,
+        "view": shared.T,  # of the same memory, and not contiguous
+        "double": torch.randn(2, dtype=torch.float64),
+        "complex": torch.randn(2, 3, dtype=torch.complex64),
+        "complex.view": torch.randn(2, 3, dtype=torch.complex64).mT,
+        "scalar": torch.tensor(7),
+        "bytes": torch.arange(5, dtype=torch.uint8),
+        "channels-last": torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last),
+    }
+    note = {"epoch": 3, "error": 0.1 + 0.2, "none": None}
+    save_tensors(tmp_path / "deep" / "file.safetensors", tensors, note)
+    back, note_back = load_tensors(tmp_path / "deep" / "file.safetensors")
+    assert note_back == note
+    assert back.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert back[name].dtype == tensor.dtype
+        assert torch.equal(back[name], tensor), name
+
+
+def test_the_same_tensors_make_the_same_bytes(tmp_path):
+    tensors = {name: torch.full((2,), float(i)) for i, name in enumerate("bca")}
+    for name in ("one", "two"):
+        save_tensors(tmp_path / name, tensors, {"x": 1, "y": 2})
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_what_fails_half_way_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+
+    def fail(descriptor):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="no space"):
+        write_atomically(path, b"new and longer")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    path = tmp_path / "model.safetensors"
+    save_tensors(path, {"w": torch.randn(100)})
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(ValueError, match=r"model\.safetensors is not a readable"):
+        load_tensors(path)

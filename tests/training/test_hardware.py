@@ -1,0 +1,24 @@
+import pytest
+import torch
+
+from torchcno.training.hardware import Hardware, arithmetic, launch
+
+
+def settings() -> tuple[str, bool]:
+    return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+
+
+@pytest.mark.parametrize(
+    ("precision", "expected"),
+    [("32", ("highest", False)), ("tf32", ("high", True)), ("bf16-mixed", ("high", True))],
+)
+def test_arithmetic_holds_within_its_context_alone(precision, expected):
+    before = settings()
+    with arithmetic(precision):
+        assert settings() == expected
+    assert settings() == before
+
+
+def test_one_process_is_the_first_of_one():
+    fabric = launch(Hardware("cpu"))
+    assert (fabric.device.type, fabric.world_size, fabric.is_global_zero) == ("cpu", 1, True)
