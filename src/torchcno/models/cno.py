@@ -35,7 +35,7 @@ class CNOConfig:
     width: int = 32  # d_e
     neck_blocks: int = 4  # N_res,b
     skip_blocks: int = 4  # N_res,i
-    activation_upsampling: float = 2  # N_σ
+    activation_upsampling: float | int = 2  # N_σ
     filter: WindowedSinc | Ideal | Nearest = _PAPER_FILTER  # N_tap, c_h, w_c
     boundary: Boundary = "zero"  # how fields go on beyond the edge
     layout: Layout = "cell-centred"  # where the samples of the data lie
@@ -72,7 +72,7 @@ class CNOConfig:
         return replace(
             cls(**fields),
             filter=_PAPER_FILTER,
-            activation_upsampling=2,
+            activation_upsampling=2.0,
             boundary="zero",
             activation="leaky_relu",
             norm="batch",

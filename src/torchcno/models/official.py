@@ -99,14 +99,9 @@ def _renamed(name: str, config: CNOConfig) -> str | None:
     name = re.sub(r"batch_norm(\d?)\.", r"norm\1.", name)
     group, _, rest = name.partition(".")
     if group in ("lift", "project"):
-        layer = {
-            "inter_CNOBlock.convolution": "convolution1",
-            "inter_CNOBlock.activation": "activation",
-        }
-        rest = re.sub("^convolution", "convolution2", rest)
-        for theirs, ours in layer.items():
-            rest = rest.replace(theirs, ours)
-        return f"{group}.{rest}"
+        rest = re.sub(r"^convolution\.", "convolution2.", rest)
+        rest = re.sub(r"^inter_CNOBlock\.convolution\.", "convolution1.", rest)
+        return f"{group}.{rest.removeprefix('inter_CNOBlock.')}"
     number, _, rest = rest.partition(".")
     n = int(number)
     if group in _BLOCKS:

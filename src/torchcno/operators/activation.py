@@ -89,7 +89,7 @@ class Activation(nn.Module):
         sigma: str,
         filter: LowPass,
         boundary: Boundary,
-        upsampling: float,
+        upsampling: float | int,
     ) -> None:
         super().__init__()
         select(SIGMAS, sigma, "activation")

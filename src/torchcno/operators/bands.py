@@ -31,7 +31,7 @@ class Band:
 
 
 def band(
-    n_in: int, n_out: int, upsampling: float, filter: LowPass, boundary: Boundary
+    n_in: int, n_out: int, upsampling: float | int, filter: LowPass, boundary: Boundary
 ) -> Band | None:
     """The FIR form of U and D; None where only matrices do: other filters, ratios or tiny grids.
 

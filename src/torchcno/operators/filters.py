@@ -75,7 +75,7 @@ def filter_from(fields: Mapping[str, Any]) -> Filter:
 
 
 def kaiser_sinc(
-    offset: Float[Tensor, "*points"], factor: float, filter: WindowedSinc
+    offset: Float[Tensor, "*points"], factor: float | int, filter: WindowedSinc
 ) -> Float[Tensor, "*points"]:
     """The windowed sinc of a rate s at `offset` steps of the rate T = `factor` s, up to its scale.
 

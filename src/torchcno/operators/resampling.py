@@ -40,7 +40,7 @@ def resampling_matrix(
 
 @lru_cache(maxsize=1024)
 def activation_matrices(
-    n_in: int, n_out: int, upsampling: float, filter: LowPass, boundary: Boundary
+    n_in: int, n_out: int, upsampling: float | int, filter: LowPass, boundary: Boundary
 ) -> tuple[Float[Tensor, "n_fine n_in"], Float[Tensor, "n_out n_fine"]]:
     """The pair (U, D) of the activation D ∘ σ ∘ U from `n_in` to `n_out` points, along one axis.
 
@@ -63,7 +63,7 @@ def activation_matrices(
     )
 
 
-def fine_rate(n: int, upsampling: float) -> int:
+def fine_rate(n: int, upsampling: float | int) -> int:
     """⌈N_σ n⌉, reading a float as the simple fraction it stands for (1.1 × 20 is 22)."""
     if upsampling < 1:
         raise ValueError(f"activation_upsampling N_σ = {upsampling} is below 1; use 1 or more.")
@@ -113,7 +113,7 @@ def _windowed(
         return (fine[:, None] == torch.arange(n_in) + 0.5).double()
     weights = _folded(n_coarse, n_fine, fine, filter, boundary)
     upsampling = n_in < n_out
-    # The unfolded kernel's row sums are 1 only nearly. Where a constant goes on as a constant, every
+    # Row sums of the unfolded kernel are 1 only nearly. Where a constant goes on as a constant, each
     # row is divided by its own; with zeros outside, all by the mean over a period, as a FIR is.
     if boundary == "zero":
         period = n_fine // math.gcd(n_fine, n_coarse)
@@ -133,7 +133,7 @@ def _folded(
     factor = n_fine / n_coarse
     reach = 0 if boundary == "zero" else filter.taps // 2 + 1
     j = torch.arange(-reach, n_coarse + reach)
-    weights = kaiser_sinc(fine[:, None] - factor * (j + 0.5), factor, filter)
+    weights = kaiser_sinc(fine[:, None] - factor * (j.double() + 0.5), factor, filter)
     if boundary == "zero":
         return weights
     lap = j.remainder(n_coarse if boundary == "periodic" else 2 * n_coarse)

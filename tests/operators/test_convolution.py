@@ -1,0 +1,53 @@
+import pytest
+import torch
+from torch import nn
+
+from torchcno.operators.convolution import Convolution, extend
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize(("boundary", "mode"), [("zero", "zeros"), ("periodic", "circular")])
+def test_is_torch_s_convolution(dims, boundary, mode):
+    torch.manual_seed(0)
+    ours = Convolution(3, 4, 5, dims, boundary)
+    theirs = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dims - 1](3, 4, 5, padding=2, padding_mode=mode)
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(2, 3, *(8, 7, 6)[:dims])
+    torch.testing.assert_close(ours(x), theirs(x))
+
+
+def test_initial_values_are_torch_s():
+    torch.manual_seed(0)
+    ours = Convolution(3, 4, 3, 2)
+    torch.manual_seed(0)
+    theirs = nn.Conv2d(3, 4, 3)
+    torch.testing.assert_close(ours.weight, theirs.weight)
+    torch.testing.assert_close(ours.bias, theirs.bias)
+
+
+@pytest.mark.parametrize(("boundary", "sign"), [("even", 1), ("odd", -1)])
+@pytest.mark.parametrize("kernel_size", [3, 5])
+def test_reflections_are_periodic_on_the_doubled_domain(boundary, sign, kernel_size):
+    torch.manual_seed(0)
+    folded = Convolution(2, 3, kernel_size, 2, boundary).double()
+    periodic = Convolution(2, 3, kernel_size, 2, "periodic").double()
+    periodic.load_state_dict(folded.state_dict())
+    x = torch.randn(1, 2, 6, 8, dtype=torch.float64)
+    doubled = x
+    for axis in (-1, -2):
+        doubled = torch.cat([doubled, sign * doubled.flip(axis)], dim=axis)
+    expected = periodic(doubled)[..., :6, :8]
+    torch.testing.assert_close(folded(x), expected, rtol=0, atol=1e-14)
+
+
+def test_a_constant_stays_one_with_periodic_and_even_boundaries():
+    for boundary in ("periodic", "even"):
+        y = Convolution(1, 1, 3, 2, boundary).double()(torch.ones(1, 1, 5, 6).double())
+        torch.testing.assert_close(y, y[..., :1, :1].expand_as(y), rtol=0, atol=1e-15)
+
+
+def test_bad_input_says_what_to_do():
+    with pytest.raises(ValueError, match="kernel_size 4 has no middle; use an odd number"):
+        Convolution(1, 1, 4, 2)
+    with pytest.raises(ValueError, match="use a smaller kernel_size or fewer levels"):
+        extend(torch.ones(1, 1, 2), 3, "periodic", -1)
