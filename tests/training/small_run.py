@@ -1,7 +1,7 @@
 """A run with all that has state: dropout, batch norm, complex weights, averaging, augmentation.
 
-As a script, `python small_run.py FOLDER SEED DEATHS`: the run is killed at random moments, each
-time going on from its checkpoint, and how often is printed once it is through.
+As a script, `python small_run.py FOLDER SEED SECONDS`: the run is killed after random times of up
+to SECONDS, at most a dozen times, each time going on from its checkpoint; how often is printed.
 """
 
 import os
@@ -25,7 +25,7 @@ class SpectralFilter(nn.Module):
         self.weight = nn.Parameter(torch.randn(n, n // 2 + 1, dtype=torch.complex64))
 
     def forward(self, u: Tensor) -> Tensor:
-        return torch.fft.irfft2(self.weight * torch.fft.rfft2(u), s=u.shape[-2:])
+        return torch.fft.irfft2(self.weight * torch.fft.rfft2(u.float()), s=u.shape[-2:])
 
 
 def network(width: int = 4) -> nn.Module:
@@ -64,7 +64,7 @@ def run(folder: Path, resume: bool = False) -> Fit:
     return fit(network(), data(103, 1), data(20, 2), RECIPE, folder, seed=3, resume=resume)
 
 
-def die_and_go_on(folder: Path, seed: int, deaths_at_most: int) -> int:
+def die_and_go_on(folder: Path, seed: int, seconds: float) -> int:
     """Run to the end in processes that are killed after random times; how many were."""
     moments, deaths = random.Random(seed), 0
     while True:
@@ -72,8 +72,8 @@ def die_and_go_on(folder: Path, seed: int, deaths_at_most: int) -> int:
         if child == 0:
             run(folder, resume=True)
             os._exit(0)
-        if deaths < deaths_at_most:
-            time.sleep(moments.uniform(0.02, 0.5))
+        if deaths < 12:
+            time.sleep(moments.uniform(0, seconds))
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         if os.WIFEXITED(status):
@@ -83,4 +83,4 @@ def die_and_go_on(folder: Path, seed: int, deaths_at_most: int) -> int:
 
 
 if __name__ == "__main__":
-    print(die_and_go_on(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    print(die_and_go_on(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])))

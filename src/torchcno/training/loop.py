@@ -264,7 +264,10 @@ class _Run:
         return float(total) / self.steps_per_epoch
 
     def evaluate(self) -> float:
-        """The validation error of the network that would be kept."""
+        """The validation error of the network that would be kept.
+
+        Every process does the whole of it, since the sets are small, and the first one's is taken.
+        """
         state, size = self.state, self.recipe.batch_size
         if state.average is not None:
             recalibrate_batch_norm(state.average.model, self.train.inputs, size)
