@@ -139,6 +139,17 @@ def test_components_are_what_networks_see() -> None:
         assert torch.equal(u, uv[:, :1])
 
 
+@pytest.mark.parametrize(
+    ("field", "choices"),
+    [("components", "u, uv"), ("viscosity_wavenumbers", "angular, integer")],
+)
+def test_unknown_choices_list_what_there_is(field: str, choices: str) -> None:
+    problem = NavierStokes()
+    object.__setattr__(problem, field, "w")  # past the type checker that runs with the tests
+    with pytest.raises(ValueError, match=choices):
+        problem.__post_init__()
+
+
 def test_wrong_grids_and_times_are_refused() -> None:
     problem = NavierStokes()
     with pytest.raises(ValueError, match="N=64"):

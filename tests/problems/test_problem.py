@@ -65,6 +65,18 @@ def test_out_of_distribution_differs_and_the_other_splits_do_not(name: str) -> N
     assert problem.for_split("ood") != problem
 
 
+@pytest.mark.gpu
+@ALL
+def test_devices_agree(name: str) -> None:
+    problem = brief(name)
+    for here, there in zip(
+        problem.pairs(generators(1, 2), 40),
+        problem.pairs(generators(1, 2), 40, device="cuda"),
+        strict=True,
+    ):
+        torch.testing.assert_close(here, there, rtol=0, atol=1e-9 * here.abs().max().item())
+
+
 @ALL
 def test_bad_states_are_refused(name: str) -> None:
     problem = brief(name)

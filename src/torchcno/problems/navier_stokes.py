@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Complex, Float
@@ -13,6 +13,11 @@ from torchcno.grids import Grid
 from torchcno.problems.problem import Problem
 from torchcno.problems.random_fields import uniform
 from torchcno.problems.torus_flow import TorusFlow, torus_flow
+from torchcno.selection import select
+
+Components = Literal["u", "uv"]
+Wavenumbers = Literal["integer", "angular"]
+_UNIT: dict[str, float] = {"integer": 1.0, "angular": 2 * math.pi}
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class NavierStokes(Problem):
     (u, v); networks see the horizontal u alone unless `components` is "uv".
     """
 
-    components: Literal["u", "uv"] = "u"
+    components: Components = "u"
     rho: float = 0.1  # ρ, thickness of the layers
     offset: float = 0.25  # d, distance of the layers from y = 1/2
     delta: float = 0.025  # δ, size of the displacement
@@ -43,8 +48,9 @@ class NavierStokes(Problem):
     T: float = 1.0  # final time
     N: int = 128  # points an axis of the solver
     epsilon: float = 0.05  # ε_N N
-    viscosity_wavenumbers: Literal["integer", "angular"] = "integer"
-    # Δt · 2πK max(|u| + |v|): the spectral radius of advection, against √3 where SSPRK3 is stable.
+    viscosity_wavenumbers: Wavenumbers = "integer"
+    # Δt · 2πK max(|u| + |v|), an estimate from above of advection's spectral radius; SSPRK3 is stable
+    # to √3. At 1.7 the error of time stepping is 0.2 % of the data at 64², at 1.0 it is 0.06 %.
     cfl: float = 1.7
 
     name: ClassVar = "navier-stokes"
@@ -55,6 +61,10 @@ class NavierStokes(Problem):
     state_channels: ClassVar = 2
     input_label: ClassVar = "u(0)"
     output_label: ClassVar = "u(T)"
+
+    def __post_init__(self) -> None:
+        select(dict.fromkeys(get_args(Components)), self.components, "components")
+        select(_UNIT, self.viscosity_wavenumbers, "viscosity_wavenumbers")
 
     @property
     def channels(self) -> tuple[int, int]:
@@ -114,7 +124,7 @@ class NavierStokes(Problem):
     def _damping(self, flow: TorusFlow) -> Complex[Tensor, "M kx"]:
         """−ε_N Q̂_k |k|²."""
         k_squared = flow.integer_k_squared
-        unit = {"integer": 1.0, "angular": 2 * math.pi}[self.viscosity_wavenumbers]
+        unit = _UNIT[self.viscosity_wavenumbers]
         # Q̂_k |k|² = max(0, |k|² − m_N²) with m_N² = N
         return (-self.epsilon / self.N * unit**2 * (k_squared - self.N).clamp(min=0)).to(
             torch.complex128

@@ -92,7 +92,7 @@ class TorusFlow:
         u, v = velocity.unbind(1)
         stress = torch.empty_like(velocity)
         torch.mul(u, v, out=stress[:, 0])
-        torch.mul(v - u, v + u, out=stress[:, 1])
+        torch.mul(v, v, out=stress[:, 1]).addcmul_(u, u, value=-1)
         uv, anisotropy = self._transform(stress).unbind(1)
         return torch.addcmul(self.curl_of_stress[0] * uv, self.curl_of_stress[1], anisotropy)
 
