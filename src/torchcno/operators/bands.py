@@ -8,6 +8,7 @@ convolution of every channel by itself, downsampling a strided one: the numbers 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -55,6 +56,7 @@ def band(
     return Band(up, down, margin, margin * up + tail_up - reach, fine_margin)
 
 
+@lru_cache(maxsize=256)
 def fir_taps(
     factor: int, filter: WindowedSinc, boundary: Boundary
 ) -> tuple[Float[Tensor, " taps"], Float[Tensor, " taps"]]:
@@ -63,11 +65,11 @@ def fir_taps(
     The sum of the taps that meet one fine sample is 1 for each of them, or with zeros outside on
     their average; so constants are kept as the matrices keep them.
     """
-    if factor == 1:
-        return torch.ones(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
-    n = filter.taps * factor
-    h = kaiser_sinc(torch.arange(n, dtype=torch.float64) - (n - 1) / 2, factor, filter)
-    phases = h.view(filter.taps, factor)
+    n = filter.taps * factor if factor > 1 else 1
+    with torch.device("cpu"):  # what is kept must not depend on the default device
+        offsets = torch.arange(n, dtype=torch.float64) - (n - 1) / 2
+    h = kaiser_sinc(offsets, factor, filter) if factor > 1 else torch.ones_like(offsets)
+    phases = h.view(-1, factor)
     up = phases / (phases.sum() / factor if boundary == "zero" else phases.sum(0))
     return up.flatten(), h / h.sum()
 

@@ -32,10 +32,9 @@ def resampling_matrix(
     _check(n_in, n_out, boundary)
     if isinstance(filter, Ideal):
         return _ideal(n_in, n_out, boundary)
-    if n_in == n_out:
-        return torch.eye(n_in, dtype=torch.float64)
-    fine = torch.arange(max(n_in, n_out), dtype=torch.float64) + 0.5
-    return _windowed(n_in, n_out, fine, filter, boundary)
+    with torch.device("cpu"):  # what is kept must not depend on the default device
+        fine = torch.arange(max(n_in, n_out), dtype=torch.float64) + 0.5
+        return _windowed(n_in, n_out, fine, filter, boundary)
 
 
 @lru_cache(maxsize=1024)
@@ -56,11 +55,12 @@ def activation_matrices(
         )
     # A ratio of one is no filter (the identity), which looks no further than its own sample.
     reach = 0 if n_fine == n_out else math.floor((filter.taps - 1) * Fraction(n_fine, n_out))
-    fine = torch.arange(n_fine + reach, dtype=torch.float64) + (1 - reach) / 2
-    return (
-        _windowed(n_in, n_fine, fine, filter, boundary),
-        _windowed(n_fine, n_out, fine, filter, boundary),
-    )
+    with torch.device("cpu"):
+        fine = torch.arange(n_fine + reach, dtype=torch.float64) + (1 - reach) / 2
+        return (
+            _windowed(n_in, n_fine, fine, filter, boundary),
+            _windowed(n_fine, n_out, fine, filter, boundary),
+        )
 
 
 def fine_rate(n: int, upsampling: float | int) -> int:
@@ -113,7 +113,7 @@ def _windowed(
         return (fine[:, None] == torch.arange(n_in) + 0.5).double()
     weights = _folded(n_coarse, n_fine, fine, filter, boundary)
     upsampling = n_in < n_out
-    # Row sums of the unfolded kernel are 1 only nearly. Where a constant goes on as a constant, each
+    # Row sums of the unfolded kernel are nearly 1. Where a constant goes on as a constant, each
     # row is divided by its own; with zeros outside, all by the mean over a period, as a FIR is.
     if boundary == "zero":
         period = n_fine // math.gcd(n_fine, n_coarse)

@@ -1,0 +1,52 @@
+import jaxtyping
+import pytest
+import torch
+
+from torchcno.grids import Grid, unit_positions
+
+
+@pytest.fixture
+def as_outside_tests():
+    """No checks of annotations, which would speak before the package's own."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.parametrize("layout", ["periodic", "inclusive", "cell-centred"])
+def test_spacing_is_the_distance_of_neighbours(layout):
+    grid = Grid((5, 8), layout, ((-1.0, 1.0), (0.0, 3.0)))
+    for i, h in enumerate(grid.spacing):
+        torch.testing.assert_close(
+            grid.axis(i).diff(), torch.full((grid.shape[i] - 1,), h).double()
+        )
+
+
+def test_where_the_samples_lie():
+    assert unit_positions(4, "periodic").tolist() == [0, 0.25, 0.5, 0.75]
+    assert unit_positions(5, "inclusive").tolist() == [0, 0.25, 0.5, 0.75, 1]
+    assert unit_positions(2, "cell-centred").tolist() == [0.25, 0.75]
+
+
+def test_mesh_goes_with_tensor_axes():
+    y, x = Grid((2, 3), "cell-centred", ((0.0, 4.0), (0.0, 6.0))).mesh()
+    assert y[:, 0].tolist() == [1, 3]
+    assert x[0].tolist() == [1, 3, 5]
+
+
+@pytest.mark.parametrize("layout", ["periodic", "cell-centred"])
+def test_cell_volume_integrates_band_limited_functions_exactly(layout):
+    grid = Grid((6, 8), layout, ((0.0, 2.0), (0.0, 1.0)))
+    y, x = grid.mesh()
+    f = 1 + torch.sin(2 * torch.pi * y) * torch.cos(6 * torch.pi * x) + torch.cos(torch.pi * y * 2)
+    torch.testing.assert_close(f.sum() * grid.cell_volume, torch.tensor(2.0).double())
+
+
+@pytest.mark.usefixtures("as_outside_tests")
+def test_bad_grids_say_what_to_do():
+    with pytest.raises(ValueError, match="choose from periodic, inclusive, cell-centred"):
+        Grid((4, 4), "staggered")
+    with pytest.raises(ValueError, match="use 2 or more points"):
+        Grid((4, 1), "inclusive")
+    with pytest.raises(ValueError, match="a < b"):
+        Grid((4,), "periodic", ((1.0, 1.0),))
