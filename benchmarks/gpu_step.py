@@ -11,12 +11,10 @@ import argparse
 import contextlib
 import itertools
 import json
-import math
 import statistics
-import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
@@ -249,22 +247,39 @@ def tune(batch: int, seconds: float) -> list[dict[str, Any]]:
         for blocks in candidates(*shape[1:])
     ]
     torch.backends.cuda.matmul.allow_tf32 = True
-    rows: list[dict[str, Any]] = []
     with ProcessPoolExecutor(14, mp_context=get_context("spawn")) as pool:
-        for trial, error in zip(trials, pool.map(compile_trial, trials, chunksize=4), strict=True):
-            row = {**asdict(trial), "error": error}
-            if not error and time.perf_counter() - began < seconds:
-                with patch.object(kernels, "BLOCKS", trial.table()):
-                    row["microseconds"] = 1e3 * replayed(trial.call(batch))
-            rows.append(row)
-    for key, group in itertools.groupby(
-        rows, lambda r: (*r["shape"], r["channels_last"], r["backward"])
-    ):
-        timed = sorted((r for r in group if "microseconds" in r), key=lambda r: r["microseconds"])
-        for row in timed[:3]:
-            cut = tuple(row["blocks"].values())
-            print(f"{key} {cut} {row['microseconds']:8.1f} us", flush=True)
+        errors = list(pool.map(compile_trial, trials, chunksize=4))
+    rows: list[dict[str, Any]] = []
+    for trial, error in zip(trials, errors, strict=True):
+        row = {**asdict(trial), "error": error}
+        if not error and time.perf_counter() - began < seconds:
+            with patch.object(kernels, "BLOCKS", trial.table()):
+                row["microseconds"] = 1e3 * replayed(trial.call(batch))
+        rows.append(row)
     return rows
+
+
+def fastest(rows: list[dict[str, Any]]) -> dict[tuple[int, bool], tuple[Any, Any]]:
+    """`kernels.BLOCKS` with the cut of the least time over all shapes that share an entry."""
+    totals: dict[tuple[int, bool, bool], dict[kernels.Blocks, list[float]]] = {}
+    for row in rows:
+        if "microseconds" in row:
+            edge = kernels._block(max(row["shape"][1:]))
+            entry = totals.setdefault((edge, row["channels_last"], row["backward"]), {})
+            entry.setdefault(kernels.Blocks(**row["blocks"]), []).append(row["microseconds"])
+    table: dict[tuple[int, bool], tuple[Any, Any]] = dict(kernels.BLOCKS)
+    for (edge, channels_last, backward), cuts in totals.items():
+        shapes = max(len(times) for times in cuts.values())
+        ranked = sorted((sum(t), i) for i, t in enumerate(cuts.values()) if len(t) == shapes)
+        order = [list(cuts)[i] for _, i in ranked]
+        for blocks, (total, _) in list(zip(order, ranked, strict=True))[:4]:
+            where = "channels last" if channels_last else "channels first"
+            what = "backward" if backward else "forward"
+            print(f"{edge:4} {where:15} {what:9} {total:8.1f} us {blocks}", flush=True)
+        pair = list(table[edge, channels_last])
+        pair[backward] = order[0]
+        table[edge, channels_last] = (pair[0], pair[1])
+    return table
 
 
 def replayed(call: Callable[[], Any], launches: int = 10) -> float:
@@ -278,6 +293,53 @@ def replayed(call: Callable[[], Any], launches: int = 10) -> float:
     return milliseconds(graph.replay, 10) / launches
 
 
+class Report:
+    """The results, on disk after each of them."""
+
+    def __init__(self, path: Path, problem: str, batch: int) -> None:
+        self.path, self.problem, self.batch = path, problem, batch
+        self.rows: dict[str, Any] = {
+            "device": torch.cuda.get_device_name(),
+            "torch": torch.__version__,
+            "problem": problem,
+            "batch": batch,
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def add(self, section: str, name: str, measured: Callable[[], Any]) -> Any:
+        """The result of `measured`, or its error."""
+        try:
+            row = measured()
+        except Exception as error:
+            row = {"error": f"{type(error).__name__}: {error}"[:2000]}
+            print(f"{section}: {name}: {row['error'][:300]}", flush=True)
+        self.rows.setdefault(section, {})[name] = row
+        self.path.write_text(json.dumps(self.rows, indent=1))
+        return row
+
+    def steps(self, section: str, ways: Iterable[Way], seconds: float) -> dict[Way, float]:
+        """Milliseconds of the ways that could be measured in time."""
+        began, times = time.perf_counter(), {}
+        for way in ways:
+            if time.perf_counter() - began > seconds:
+                print(f"no time left for: {way}")
+                continue
+            row = self.add(
+                section, str(way), lambda way=way: measure(way, self.problem, self.batch)
+            )
+            if "milliseconds" in row:
+                times[way] = row["milliseconds"]
+                first = row["first_step_seconds"]
+                print(f"{way!s:50} {times[way]:7.3f} ms, first {first:5.1f} s", flush=True)
+        return times
+
+    def kernels(self, section: str, way: Way) -> None:
+        """Where the time of this way goes."""
+        row = self.add(section, str(way), lambda: profile(way, self.problem, self.batch))
+        for name, group in row.get("groups", {}).items():
+            print(f"  {name:30} {group['calls']:6.0f} kernels {group['us']:8.1f} us", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--problem", default="navier-stokes", choices=CNO.PAPER)
@@ -286,47 +348,21 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=150, help="after which no way is begun")
     parser.add_argument("--tune", type=float, default=0, help="seconds for the activation alone")
     arguments = parser.parse_args()
-    result: dict[str, Any] = {
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "problem": arguments.problem,
-        "batch": arguments.batch,
-        "steps": {},
-    }
-
-    def save() -> None:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=1))
-
-    began = time.perf_counter()
-    times: dict[Way, float] = {}
-    for way in WAYS:
-        if time.perf_counter() - began > arguments.seconds:
-            result["steps"][str(way)] = {"error": "no time left"}
-            continue
-        try:
-            row = measure(way, arguments.problem, arguments.batch)
-            times[way] = row["milliseconds"]
-            print(f"{way!s:50} {row['milliseconds']:7.3f} ms", flush=True)
-        except Exception as error:
-            row = {"error": f"{type(error).__name__}: {error}"[:2000]}
-            print(f"{way!s:50} {row['error'][:200]}", flush=True)
-        result["steps"][str(way)] = row
-        save()
-    fused = {w: t for w, t in times.items() if w.activation == "fused" and w.precision == "tf32"}
-    if fused:
-        best = min(fused, key=lambda way: fused[way] if way.graph else math.inf)
-        try:
-            result["profile"] = profile(best, arguments.problem, arguments.batch)
-            for name, group in result["profile"]["groups"].items():
-                print(f"  {name:30} {group['calls']:6.0f} kernels {group['us']:8.1f} us")
-        except Exception as error:
-            result["profile"] = {"error": str(error)}
-        save()
+    report = Report(arguments.out, arguments.problem, arguments.batch)
+    times = report.steps("steps", WAYS, arguments.seconds)
+    fused = [w for w in times if w.activation == "fused" and w.precision == "tf32" and w.graph]
+    fused.sort(key=lambda way: times[way])
+    for way in fused[:1]:
+        report.kernels("kernels", way)
     if arguments.tune:
-        result["activation"] = tune(arguments.batch, arguments.tune)
-        save()
+        rows = report.add("activation", "cuts", lambda: tune(arguments.batch, arguments.tune))
+        if isinstance(rows, list):
+            with patch.object(kernels, "BLOCKS", fastest(rows)):
+                again = [*fused[:2], replace(LAST, precision="bf16", search=True)]
+                report.steps("steps with the fastest cuts", again, arguments.seconds)
+                for way in fused[:1]:
+                    report.kernels("kernels with the fastest cuts", way)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

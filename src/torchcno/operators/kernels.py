@@ -213,13 +213,13 @@ class Blocks:
 # By the widest block of a plane, (forward, backward), with channels first and channels last: chosen
 # by benchmarks/gpu_step.py on an H200.
 BLOCKS: dict[tuple[int, bool], tuple[Blocks, Blocks]] = {
-    (16, False): (Blocks(8, 32, 32, 4), Blocks(8, 16, 32, 4)),
+    (16, False): (Blocks(8, 16, 32, 4), Blocks(8, 16, 32, 4)),
     (32, False): (Blocks(2, 32, 32, 4), Blocks(2, 32, 32, 4)),
     (64, False): (Blocks(1, 32, 32, 4), Blocks(1, 32, 32, 4)),
     (128, False): (Blocks(1, 32, 32, 8), Blocks(1, 32, 32, 8, stages=1)),
-    (16, True): (Blocks(8, 32, 32, 4), Blocks(8, 16, 32, 4)),
-    (32, True): (Blocks(4, 32, 32, 4), Blocks(4, 16, 32, 4)),
-    (64, True): (Blocks(4, 16, 32, 8), Blocks(4, 16, 32, 8, stages=1)),
+    (16, True): (Blocks(8, 16, 32, 4), Blocks(8, 16, 32, 4)),
+    (32, True): (Blocks(4, 16, 32, 4), Blocks(4, 16, 32, 4)),
+    (64, True): (Blocks(2, 16, 32, 4), Blocks(2, 16, 32, 4)),
     (128, True): (Blocks(1, 32, 32, 8), Blocks(1, 32, 32, 8, stages=1)),
 }
 LINES = Blocks(planes=32, fine_rows=1, fine_columns=32, warps=4)
