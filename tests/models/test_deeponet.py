@@ -1,0 +1,66 @@
+import pytest
+import torch
+
+from torchcno.models.deeponet import DeepONet, DeepONetConfig, UpsampledActivation
+from torchcno.models.inputs import coordinates
+
+
+@pytest.fixture
+def model() -> DeepONet:
+    torch.manual_seed(0)
+    config = DeepONetConfig(
+        in_channels=2,
+        out_channels=3,
+        size=(10, 12),
+        bases=7,
+        trunk_layers=2,
+        trunk_width=8,
+        branch_levels=2,
+        residual_blocks=1,
+        branch_width=4,
+    )
+    return DeepONet(config).double().eval()
+
+
+def test_is_linear_in_its_branch_output(model: DeepONet) -> None:
+    torch.nn.init.zeros_(model.bias)
+    positions = torch.rand(2, 5, 6, dtype=torch.float64)
+    a, b = torch.randn(2, 4, 3 * 7, dtype=torch.float64)
+    torch.testing.assert_close(
+        model.expand(2 * a - 3 * b, positions),
+        2 * model.expand(a, positions) - 3 * model.expand(b, positions),
+    )
+
+
+def test_output_channels_are_expansions_in_the_same_basis(model: DeepONet) -> None:
+    positions = torch.rand(2, 5, 6, dtype=torch.float64)
+    beta = torch.randn(4, 7, dtype=torch.float64)
+    v = model.expand(beta.repeat(1, 3), positions)
+    tau = model.trunk(positions.flatten(1).T)
+    expected = (beta @ tau.T).view(4, 5, 6) / 7**0.5
+    for channel in range(3):
+        torch.testing.assert_close(v[:, channel], expected)
+
+
+def test_basis_functions_do_not_depend_on_the_other_positions(model: DeepONet) -> None:
+    """So that the output is a function: evaluated anywhere, it takes the same values."""
+    fine = coordinates(torch.zeros(1, 1, 19, 23, dtype=torch.float64))
+    coarse = coordinates(torch.zeros(1, 1, 10, 12, dtype=torch.float64))
+    beta = torch.randn(1, 3 * 7, dtype=torch.float64)
+    torch.testing.assert_close(model.expand(beta, fine)[..., ::2, ::2], model.expand(beta, coarse))
+
+
+def test_forward_is_the_expansion_of_the_branch(model: DeepONet) -> None:
+    u = torch.randn(4, 2, 10, 12, dtype=torch.float64)
+    torch.testing.assert_close(model(u), model.expand(model.branch(u), coordinates(u)))
+
+
+def test_activation_on_the_finer_grid_keeps_constants() -> None:
+    v = torch.tensor([3.0, -2.0]).view(1, 2, 1, 1).expand(1, 2, 4, 4)
+    back = torch.nn.functional.avg_pool2d(UpsampledActivation()(v), 2)
+    torch.testing.assert_close(back, torch.tensor([3.0, -0.02]).view(1, 2, 1, 1).expand_as(v))
+
+
+def test_says_which_size_it_needs(model: DeepONet) -> None:
+    with pytest.raises(ValueError, match=r"size \(20, 24\), but the model accepts only \(10, 12\)"):
+        model(torch.zeros(1, 2, 20, 24, dtype=torch.float64))

@@ -1,0 +1,127 @@
+import pytest
+import torch
+from torch import Tensor
+
+from torchcno.models.fno import FNO, FNOConfig, Pointwise, SpectralConvolution
+
+SMALL = FNOConfig(layers=2, width=4, modes=3, hidden_width=8)
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
+def waves(n: int, k_y: int, k_x: int) -> Tensor:
+    """cos 2π(k_y y + k_x x) + sin 2π(k_y y + k_x x) on n × n periodic points."""
+    t = torch.arange(n, dtype=torch.float64) / n
+    phase = 2 * torch.pi * (k_y * t[:, None] + k_x * t)
+    return phase.cos() + phase.sin()
+
+
+def random_band(n: int, band: int) -> Tensor:
+    """Two channels of random waves with |k| ≤ band, the same function for every n."""
+    generator = torch.Generator().manual_seed(1)
+    v = torch.zeros(1, 2, n, n, dtype=torch.float64)
+    for k_y in range(-band, band + 1):
+        for k_x in range(band + 1):
+            a = torch.randn(2, 1, 1, generator=generator, dtype=torch.float64)
+            v += a * waves(n, k_y, k_x)
+    return v
+
+
+def test_spectral_convolution_is_its_fourier_sum() -> None:
+    n, k = 12, 3
+    convolution = SpectralConvolution(2, 3, k)
+    v = torch.randn(4, 2, n, n, dtype=torch.float64)
+    t = torch.arange(n, dtype=torch.float64) / n
+    expected = torch.zeros(4, 3, n, n, dtype=torch.float64)
+    for row, k_y in enumerate([0, 1, 2, -3, -2, -1]):
+        for k_x in range(k):
+            wave = torch.exp(2j * torch.pi * (k_y * t[:, None] + k_x * t))
+            v_hat = (v * wave.conj()).mean((2, 3))
+            coefficient = v_hat @ convolution.weight[row, k_x].to(v_hat.dtype)
+            # A real field has each mode k_x > 0 twice: with its conjugate at −k.
+            twice = 1 if k_x == 0 else 2
+            expected += twice * (coefficient[:, :, None, None] * wave).real
+    torch.testing.assert_close(convolution(v), expected)
+
+
+@pytest.mark.parametrize(("k_y", "k_x"), [(5, 0), (0, 4), (5, 2), (-6, 1), (-7, 7)])
+def test_spectral_convolution_sees_no_mode_above_k_max(k_y: int, k_x: int) -> None:
+    convolution = SpectralConvolution(2, 2, modes=4)
+    v = torch.randn(1, 2, 16, 16, dtype=torch.float64)
+    torch.testing.assert_close(convolution(v + waves(16, k_y, k_x)), convolution(v))
+
+
+def test_spectral_convolution_makes_no_mode_above_k_max() -> None:
+    spectrum = torch.fft.rfft2(SpectralConvolution(2, 2, modes=4)(torch.randn(1, 2, 16, 16)))
+    k_y = torch.fft.fftfreq(16, 1 / 16).abs()
+    outside = (k_y[:, None] > 4) | (torch.arange(9) >= 4)
+    assert spectrum[..., outside].abs().max() < 1e-5 * spectrum.abs().max()
+
+
+@pytest.mark.parametrize("n", [8, 9, 16, 48])
+def test_spectral_convolution_is_the_same_operator_on_every_grid(n: int) -> None:
+    """Also where the grid resolves fewer modes than there are weights."""
+    convolution = SpectralConvolution(2, 2, modes=6)
+    fine, coarse = random_band(6 * n, band=2), random_band(n, band=2)
+    torch.testing.assert_close(convolution(fine)[..., ::6, ::6], convolution(coarse))
+
+
+def test_commutes_with_periodic_translations_without_coordinates() -> None:
+    model = FNO(FNOConfig(layers=2, width=4, modes=3, hidden_width=8, coordinates=False)).double()
+    u = torch.randn(2, 1, 16, 20, dtype=torch.float64)
+    shift = dict(shifts=(5, -3), dims=(2, 3))
+    torch.testing.assert_close(model(u.roll(**shift)), model(u).roll(**shift))
+
+
+def test_coordinates_break_that_symmetry() -> None:
+    model = FNO(SMALL).double()
+    u = torch.randn(2, 1, 16, 16, dtype=torch.float64)
+    assert not torch.allclose(model(u.roll(5, 3)), model(u).roll(5, 3))
+
+
+def test_padding_parts_the_two_ends_of_an_axis() -> None:
+    """What a spectral layer carries over the edge of a periodic grid, the padded one does not."""
+    convolved = {}
+    for pad in (0, 16):
+        torch.manual_seed(0)
+        model = FNO(FNOConfig(layers=1, width=4, modes=8, hidden_width=8, pad=pad)).double()
+        u = torch.zeros(1, 1, 16, 16, dtype=torch.float64)
+        change = torch.zeros_like(u)
+        change[..., -1] = 1.0
+        model.layers[0].spectral.weight.data.fill_(1.0)  # a smooth kernel around each point
+        convolved[pad] = (model(u + change) - model(u)).abs()[..., 0].mean()
+    assert convolved[16] < 0.2 * convolved[0]
+
+
+def test_pointwise_is_a_convolution_with_one_weight_a_point() -> None:
+    layer, v = Pointwise(3, 5), torch.randn(2, 3, 4, 6)
+    expected = torch.nn.functional.conv2d(v, layer.weight[:, :, None, None], layer.bias)
+    torch.testing.assert_close(layer(v), expected)
+
+
+def test_half_precision_stays_near_single() -> None:
+    model, u = FNO(SMALL), torch.randn(2, 1, 12, 12)
+    with torch.autocast("cpu", torch.bfloat16):
+        low = model(u).float()
+    assert (low - model(u)).norm() < 0.05 * model(u).norm()
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((2, 1, 16), r"3 axes; give \(batch, channel, y, x\)"),
+        ((2, 3, 16, 16), r"3 channels, but the model takes 1; build it with in_channels=3"),
+        ((2, 1, 16, 1), r"16 × 1 points is too small; give at least 2"),
+    ],
+)
+def test_says_what_it_accepts(shape: tuple[int, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        FNO(SMALL)(torch.zeros(shape))
+
+
+def test_refuses_a_size_that_is_no_plane() -> None:
+    with pytest.raises(ValueError, match=r"size \(64,\) is not that of a plane; give \(y, x\)"):
+        FNOConfig(size=(64,))
