@@ -38,7 +38,7 @@ def test_a_small_cno_learns_poisson_on_64_by_64_points(tmp_path):
         batch_size=4,
         learning_rate=5e-3,
         schedule="cosine",
-        warmup_epochs=1,
+        warmup=1 / 6,
         averaging_half_life=0.3,
         patience=None,
         evaluate_every=6,

@@ -22,8 +22,8 @@ def test_numbers_that_cannot_be_are_refused_by_name(field, value):
 def test_unknown_names_and_endless_warm_ups_are_refused():
     with pytest.raises(ValueError, match=r"unknown schedule 'cosin'; did you mean 'cosine'"):
         Recipe(schedule="cosin")
-    with pytest.raises(ValueError, match=r"warmup_epochs is 5 of 3 epochs; use less, such as 0.3"):
-        Recipe(schedule="cosine", warmup_epochs=5, epochs=3)
+    with pytest.raises(ValueError, match=r"warmup is 5 of the run; use less than 1"):
+        Recipe(schedule="cosine", warmup=5)
 
 
 @pytest.mark.parametrize("field", ["samples", "averaging_half_life", "patience"])

@@ -12,7 +12,7 @@ def test_step_falls_by_gamma_every_ten_epochs():
 
 
 def test_cosine_rises_linearly_then_falls_to_zero():
-    recipe = Recipe(schedule="cosine", learning_rate=1e-3, warmup_epochs=10, epochs=110)
+    recipe = Recipe(schedule="cosine", learning_rate=1e-3, warmup=1 / 11, epochs=110)
     assert learning_rate(recipe, 2.5) == pytest.approx(2.5e-4)
     assert learning_rate(recipe, 10) == pytest.approx(1e-3)
     assert learning_rate(recipe, 60) == pytest.approx(5e-4)

@@ -311,7 +311,7 @@ class _Run:
         raise Diverged(
             f"the {what} is {value} in epoch {progress.epoch + 1}; try a smaller learning rate "
             f"(learning_rate {recipe.learning_rate / 2:g}, now {recipe.learning_rate:g}), a longer "
-            f"warm-up (schedule 'cosine', warmup_epochs){full}. {kept}"
+            f"warm-up (schedule 'cosine', warmup){full}. {kept}"
         )
 
 

@@ -35,16 +35,14 @@ class Recipe:
     weight_decay: float = 1e-6  # w
     schedule: Schedule = "step"
     gamma: float = 0.98  # γ, every 10 epochs, for the schedule "step"
-    warmup_epochs: float = 0.0  # of linear growth to η, for the schedule "cosine"
+    warmup: float = 0.0  # the part of the run in which the rate grows to η, for "cosine"
     loss: Loss = "relative-l1"
     augmentation: Augmentation = "none"
     averaging_half_life: float | None = None  # epochs; None: no averaged weights
-    patience: int | None = (
-        50  # epochs without a better validation error before stopping; None: never
-    )
+    patience: int | None = 50  # epochs without a better validation error; None: go on
     evaluate_every: int = 1  # epochs
     checkpoint_every: float = 60.0  # seconds
-    precision: Precision = "32"
+    precision: Precision = "tf32"
     fast: Fast = "auto"  # auto: on CUDA the step is one captured graph
 
     def __post_init__(self) -> None:
@@ -53,17 +51,16 @@ class Recipe:
         for name in ("epochs", "batch_size", "learning_rate", "gamma", "evaluate_every"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; use a positive number.")
-        for name in ("weight_decay", "warmup_epochs", "checkpoint_every"):
+        for name in ("weight_decay", "warmup", "checkpoint_every"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; use zero or a positive number.")
         for name in ("samples", "averaging_half_life", "patience"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} is {value}; use a positive number, or null for none.")
-        if self.schedule == "cosine" and self.warmup_epochs >= self.epochs:
+        if self.warmup >= 1:
             raise ValueError(
-                f"warmup_epochs is {self.warmup_epochs:g} of {self.epochs} epochs; "
-                f"use less, such as {self.epochs / 10:g}."
+                f"warmup is {self.warmup:g} of the run; use less than 1, such as 0.01."
             )
 
 
@@ -75,10 +72,9 @@ PRESETS: dict[str, Recipe] = {
     # stops on noise, and a cosine to zero makes every epoch of the budget count.
     "best": Recipe(
         schedule="cosine",
-        warmup_epochs=5,
+        warmup=0.01,
         averaging_half_life=4,
         patience=None,
         evaluate_every=5,
-        precision="tf32",
     ),
 }

@@ -23,7 +23,7 @@ def step(recipe: Recipe, time: float) -> float:
 
 def cosine(recipe: Recipe, time: float) -> float:
     """η t/w up to the end w of the warm-up, then η (1 + cos π(t − w)/(T − w)) / 2."""
-    warmup = recipe.warmup_epochs
+    warmup = recipe.warmup * recipe.epochs
     if time < warmup:
         return recipe.learning_rate * time / warmup
     return _between(recipe.learning_rate, 0.0, (time - warmup) / (recipe.epochs - warmup))
