@@ -154,5 +154,12 @@ def test_wrong_grids_and_times_are_refused() -> None:
     problem = NavierStokes()
     with pytest.raises(ValueError, match="N=64"):
         problem.solve(torch.zeros(1, 2, 64, 64))
-    with pytest.raises(ValueError, match="increase"):
-        problem.trajectory(torch.zeros(1, 2, 128, 128), [0.2, 0.1])
+    for times in ([0.2, 0.1], [-0.1], []):
+        with pytest.raises(ValueError, match="increase from 0"):
+            problem.trajectory(torch.zeros(1, 2, 128, 128), times)
+
+
+def test_divergence_is_an_error() -> None:
+    problem = NavierStokes(N=32, cfl=8.0)
+    with pytest.raises(ValueError, match="smaller cfl"):
+        problem.solve(shear_layers(problem))

@@ -71,6 +71,11 @@ def test_self_advection_conserves_energy_and_enstrophy() -> None:
     assert abs((psi * omega_t).mean()) < 1e-13 * size
 
 
+def test_too_few_points_are_refused() -> None:
+    with pytest.raises(ValueError, match="3 or more"):
+        TorusFlow.on(2, torch.device("cpu"))
+
+
 def test_wavenumbers_are_angular() -> None:
     flow = TorusFlow.on(8, torch.device("cpu"))
     assert flow.k[0, 0, 1].real.item() == pytest.approx(2 * math.pi)

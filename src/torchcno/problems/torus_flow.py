@@ -30,6 +30,8 @@ class TorusFlow:
     @classmethod
     def on(cls, n_points: int, device: torch.device) -> "TorusFlow":
         """The flow that n_points² samples resolve."""
+        if n_points < 3:
+            raise ValueError(f"{n_points} points an axis resolve no flow; use 3 or more.")
         k_max, m = (n_points - 1) // 2, 3 * ((n_points + 1) // 2)
         along_x = torch.arange(k_max + 1, dtype=torch.float64, device=device)
         along_y = torch.fft.fftfreq(m, 1 / m, dtype=torch.float64, device=device)
