@@ -40,7 +40,8 @@ def graphed_step(model: nn.Module, optimizer: Optimizer, loss_fn: Loss) -> Step:
     Everything lives on one CUDA device, and nothing in `model` or `loss_fn` waits for the device or
     depends on a value. `optimizer` is capturable, with its learning rate a tensor there: a schedule
     fills that tensor, and the next replay reads it. Its state begins at zero, as AdamW's does.
-    `model` may be compiled; compilation falls into the warm-up of the first step.
+    `model` may be compiled; compilation falls into the warm-up of the first step. From then on the
+    tensors of `model` and `optimizer` stay where they are: load values into them.
 
     The warm-up leaves no trace in the training. A step that cannot be captured runs eagerly from
     then on, and a warning says why.
@@ -57,9 +58,11 @@ def graphed_step(model: nn.Module, optimizer: Optimizer, loss_fn: Loss) -> Step:
             try:
                 steps[key] = _capture(eager, optimizer, inputs, targets, pool)
             except RuntimeError as error:
-                torch.cuda.synchronize()
                 steps[key] = eager
-                warnings.warn(f"the step runs without a CUDA graph: {error}", stacklevel=2)
+                optimizer.zero_grad(set_to_none=True)  # gradients in a graph that never was
+                # The end of a failed capture fails too; what comes before it is the reason.
+                reason = error.__context__ or error
+                warnings.warn(f"the step runs without a CUDA graph: {reason}", stacklevel=2)
         return steps[key](inputs, targets)
 
     return step
@@ -88,7 +91,8 @@ def _capture(
     inputs, targets = inputs.clone(), targets.clone()
     # Without gradients at its start the graph makes its own, in its own memory, and adds to none.
     optimizer.zero_grad(set_to_none=True)
-    with torch.cuda.graph(graph, pool=pool):
+    # A capture that fails leaves its own stream current: the outer context takes it back.
+    with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph, pool=pool):
         loss = eager(inputs, targets)
     return _Captured(graph, inputs, targets, loss)
 
