@@ -17,7 +17,7 @@ VERBS = {
     "demo": "the tour: make data, train, evaluate and draw, in four minutes on two cores",
 }
 
-BAD_INPUT, DIVERGED, INTERRUPTED = 2, 3, 130
+MISSED, BAD_INPUT, DIVERGED, INTERRUPTED = 1, 2, 3, 130
 
 
 class Stop(Exception):  # noqa: N818

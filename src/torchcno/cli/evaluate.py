@@ -26,8 +26,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--split",
         action="append",
-        choices=SPLITS,
-        help="may be repeated (default: test and ood)",
+        help=f"{', '.join(SPLITS)}; may be repeated (default: test and ood)",
     )
     parser.add_argument("--resolutions", type=str, help="points an axis (default: as in training)")
     parser.add_argument(

@@ -66,6 +66,6 @@ def main(arguments: Sequence[str]) -> None:
                     workers=given.workers,
                     overwrite=given.overwrite,
                     device=given.device,
-                    progress=bar(f"{problem.name} {split}", "samples"),
+                    progress=bar(f"{problem.name} {split}"),
                 )
             console.print(str(path), highlight=False)

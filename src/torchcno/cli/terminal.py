@@ -11,7 +11,6 @@ from rich.progress import (
     Progress,
     TaskID,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
@@ -20,30 +19,27 @@ Move = Callable[..., None]  # (done, total, note="")
 
 
 @contextmanager
-def progress_bars() -> Iterator[Callable[[str, str], Move]]:
-    """A maker of bars with the time left: `bar = make("training", "epochs")`, then `bar(3, 100)`.
+def progress_bars() -> Iterator[Callable[[str], Move]]:
+    """A maker of bars with the time left: `bar = make("epochs")`, then `bar(3, 100)`.
 
     A bar shows from its first move on. On standard error, so that output can be piped.
     """
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=16),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[unit]}"),
-        TimeElapsedColumn(),
-        TextColumn("[dim]left"),
         TimeRemainingColumn(),
-        TextColumn("[dim]{task.fields[note]}"),
+        TextColumn("left[dim]{task.fields[note]}"),
     )
     with Progress(*columns, console=Console(stderr=True)) as progress:
 
-        def make(label: str, unit: str) -> Move:
+        def make(label: str) -> Move:
             task: TaskID | None = None
 
             def move(done: int, total: int, note: str = "") -> None:
                 nonlocal task
                 if task is None:
-                    task = progress.add_task(label, unit=unit, note=note)
+                    task = progress.add_task(label, note=note)
                 progress.update(task, completed=done, total=total, note=note)
 
             return move

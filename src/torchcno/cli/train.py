@@ -40,17 +40,22 @@ cno train --config runs/p3/config.yaml --out runs/p4 --seed 1
 
 def main(arguments: Sequence[str]) -> None:
     """Resolve the configuration, train, and print the errors."""
+    config, out = resolve(arguments)
+    if out is None:
+        raise ValueError("say where the run shall lie: --out FOLDER.")
+    with watched(out, config.train.epochs) as watch:
+        result = train_run(config, out, watch)
+    report(out, result)
+
+
+def resolve(arguments: Sequence[str]) -> tuple[RunConfig, Path | None]:
+    """The configuration that `arguments` amount to, and the folder of the run."""
     tree = early_tree(arguments)
     base = RunConfig.from_tree(tree) if {"problem", "model"} <= tree.keys() else None
     given = parse(train_parser(base), arguments)
     if base is None:
         raise ValueError("say what to train on what: cno train PROBLEM MODEL --out FOLDER.")
-    if given.out is None:
-        raise ValueError("say where the run shall lie: --out FOLDER.")
-    config = RunConfig.from_tree(with_options(tree, base, given))
-    with watched(given.out, config.train.epochs) as watch:
-        result = train_run(config, given.out, watch)
-    report(given.out, result)
+    return RunConfig.from_tree(with_options(tree, base, given)), given.out
 
 
 def early_tree(arguments: Sequence[str]) -> dict[str, Any]:
@@ -122,12 +127,14 @@ def with_options(tree: dict[str, Any], base: RunConfig, given: Namespace) -> dic
 def watched(folder: Path, epochs: int) -> Iterator[Watch]:
     """Progress bars for a run in `folder`, and what to say where it stops early."""
     with progress_bars() as bar:
-        data, training = bar("data", "samples"), bar("training", "epochs")
+        data, training = bar("samples"), bar("epochs")
 
         def on_epoch(epoch: Epoch) -> None:
             errors = (epoch.validation_error, epoch.best_validation_error)
             val, best = ("–" if e is None else f"{100 * e:.3g} %" for e in errors)
-            training(epoch.epoch, epochs, f"loss {epoch.train_loss:.3g}  val {val}  best {best}")
+            training(
+                epoch.epoch, epochs, f", loss {epoch.train_loss:.3g}, error {val}, best {best}"
+            )
 
         try:
             yield Watch(data, on_epoch)

@@ -31,6 +31,7 @@ from torchcno.experiments.run_config import (
 )
 from torchcno.experiments.trained import TrainedOperator, load, pick_device, write_json
 from torchcno.models import MODELS, count_parameters
+from torchcno.problems.problem import SPLITS
 from torchcno.training import Epoch, Fit, Pairs, fit
 
 __all__ = [
@@ -103,17 +104,18 @@ def _run(config: RunConfig, folder: Path, watch: Watch, resume: bool) -> dict[st
     """Train, from the start or from a checkpoint, and evaluate what came out."""
     problem, recipe = config.problem, config.train
     device = pick_device(config.hardware.accelerator)
-    train, val = (
+    # All splits, though training needs two: data that cannot be made shall not spoil a trained run.
+    train, val, *_ = (
         load_fields(
             problem,
             split,
             folder=config.data,
             resolution=config.resolution,
-            samples=samples,
+            samples=recipe.samples if split == "train" else None,
             device=device,
             progress=watch.data,
         )
-        for split, samples in (("train", recipe.samples), ("val", None))
+        for split in SPLITS
     )
     normalization = Normalization.fit(train) if problem.normalized else Normalization.identity()
     torch.manual_seed(config.seed)  # the initial weights

@@ -109,10 +109,10 @@ def pick_device(name: str) -> torch.device:
     """The device of that name; "auto" is CUDA where there is a device."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name not in ("cpu", "cuda"):
+        raise ValueError(f"unknown device {name!r}; use auto, cpu or cuda.")
     if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError(
-            "there is no CUDA device here, or torch does not see it; use --device cpu."
-        )
+        raise ValueError("torch sees no CUDA device here; use the device cpu.")
     return torch.device(name)
 
 

@@ -1,0 +1,42 @@
+import numpy as np
+import xarray
+
+
+def test_a_file_holds_what_was_asked_for(cno, tmp_path):
+    words = ("--split", "test", "--samples", 3, "--resolution", 24, "--problem.K", 5)
+    outcome = cno("generate", "poisson", *words, "--out", tmp_path)
+    assert outcome.code == 0
+    path = tmp_path / "poisson-test-24.nc"
+    assert outcome.out.split() == [str(path)]
+    with xarray.open_dataset(path, engine="h5netcdf") as data:
+        assert data["input"].shape == (3, 1, 24, 24)
+        # The sixth sine mode is not there, the fifth is.
+        sines = np.sin(np.pi * np.outer(data["x"].values, [5, 6]))
+        modes = np.abs(np.einsum("scyx,xk->scyk", data["input"].values, sines))
+        assert modes[..., 1].max() < 1e-4 * modes[..., 0].max()
+
+
+def test_several_splits_make_several_files(cno, tmp_path):
+    words = ("--split", "val", "--split", "ood", "--samples", 2, "--out", tmp_path)
+    assert cno("generate", "poisson", *words).code == 0
+    assert {path.name for path in tmp_path.glob("*.nc")} == {
+        "poisson-val-64.nc",
+        "poisson-ood-64.nc",
+    }
+
+
+def test_another_recipe_is_not_written_over(cno, tmp_path):
+    words = ("generate", "poisson", "--split", "test", "--samples", 2, "--out", tmp_path)
+    assert cno(*words).code == 0
+    assert cno(*words, "--problem.K", 5).code == 2
+    assert cno(*words, "--problem.K", 5, "--overwrite").code == 0
+
+
+def test_bad_words_are_named(cno, tmp_path):
+    assert "one problem, or --all" in cno("generate").err
+    assert "one problem, or --all" in cno("generate", "poisson", "--all").err
+    assert "did you mean 'train'?" in cno("generate", "poisson", "--split", "trian").err
+    assert "did you mean --problem.r?" in cno("generate", "poisson", "--problem.t", 3).err
+    (tmp_path / "file").write_text("not a folder")
+    words = ("--split", "test", "--samples", 1, "--out", tmp_path / "file" / "data")
+    assert cno("generate", "poisson", *words).code == 2

@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+import torch
+import xarray
+
+from torchcno.experiments.run import load
+
+
+@pytest.fixture
+def inputs() -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((3, 1, 24, 24)).astype(np.float32)
+
+
+def test_files_of_both_kinds_give_what_python_gives(cno, run_folder, tmp_path, inputs):
+    expected = load(run_folder).predict(torch.from_numpy(inputs)).numpy()
+    np.save(tmp_path / "in.npy", inputs)
+    dims = ("sample", "input_channel", "y", "x")
+    dataset = xarray.Dataset({"input": (dims, inputs)})
+    dataset.to_netcdf(tmp_path / "in.nc", engine="h5netcdf")
+    for source in ("in.npy", "in.nc"):
+        for target in ("out.npy", "out.nc"):
+            words = (tmp_path / source, "--out", tmp_path / target, "--device", "cpu")
+            assert cno("predict", run_folder, *words).code == 0
+        np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected)
+        with xarray.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as saved:
+            np.testing.assert_array_equal(saved["output"].values, expected)
+            np.testing.assert_allclose(saved["x"].values, np.linspace(0, 1, 24))
+
+
+def test_any_resolution(cno, run_folder, tmp_path):
+    np.save(tmp_path / "in.npy", np.ones((1, 1, 40, 40)))
+    assert cno("predict", run_folder, tmp_path / "in.npy", "--out", tmp_path / "o.npy").code == 0
+    assert np.load(tmp_path / "o.npy").shape == (1, 1, 40, 40)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((2, 3, 24, 24)), "takes (sample, 1, y, x)"),
+        (np.full((2, 1, 24, 24), np.nan), "NaN or infinite values, first in sample 0"),
+        (np.zeros((2, 1, 24, 24), dtype=complex), "give real numbers"),
+    ],
+)
+def test_bad_inputs_are_refused_and_nothing_is_written(cno, run_folder, tmp_path, array, message):
+    np.save(tmp_path / "in.npy", array)
+    outcome = cno("predict", run_folder, tmp_path / "in.npy", "--out", tmp_path / "out.npy")
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert not (tmp_path / "out.npy").exists()
+
+
+def test_bad_files_are_named(cno, run_folder, tmp_path, inputs):
+    def predict(source: str, target: str = "out.npy"):
+        return cno("predict", run_folder, tmp_path / source, "--out", tmp_path / target)
+
+    np.save(tmp_path / "in.npy", inputs)
+    whole = (tmp_path / "in.npy").read_bytes()
+    (tmp_path / "half.npy").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "half.nc").write_bytes(b"\x89HDF\r\n\x1a\n half a file")
+    xarray.Dataset({"other": ("x", [1.0])}).to_netcdf(tmp_path / "no.nc", engine="h5netcdf")
+    for outcome, message in (
+        (predict("missing.npy"), "missing.npy"),
+        (predict("missing.nc"), "missing.nc"),
+        (predict("half.npy"), "half.npy is damaged"),
+        (predict("half.nc"), "half.nc is damaged"),
+        (predict("no.nc"), "no variable `input`; it has other"),
+        (predict("in.txt"), "unknown kind of input file '.txt'"),
+        (predict("in.npy", "missing/out.npy"), "missing does not exist"),
+    ):
+        assert outcome.code == 2
+        assert message in outcome.err
+        assert "Traceback" not in outcome.err

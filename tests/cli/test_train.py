@@ -1,0 +1,158 @@
+import json
+import os
+import signal
+
+import pytest
+import torch
+import yaml
+
+import torchcno.cli.train
+from torchcno.experiments.run import Watch, read_config, train_run
+from torchcno.training import load_tensors
+
+
+def test_options_reach_the_configuration(run_folder):
+    config = read_config(run_folder)
+    assert (config.problem.name, config.problem.K, config.model) == ("poisson", 4, "cno")
+    assert (config.architecture.width, config.architecture.size) == (4, (24, 24))
+    assert (config.train.epochs, config.train.samples) == (2, 8)
+    # What was not said: the preset's schedule, the paper's rate, the problem's boundary.
+    assert (config.train.schedule, config.train.learning_rate) == ("cosine", 1e-3)
+    assert (config.preset, config.architecture.boundary) == ("best", "odd")
+
+
+def test_a_run_can_be_repeated_from_its_configuration(cno, run_folder, tmp_path):
+    out = tmp_path / "again"
+    assert cno("train", "--config", run_folder / "config.yaml", "--out", out).code == 0
+    assert read_config(out) == read_config(run_folder)
+    weights, again = (load_tensors(f / "model.safetensors")[0] for f in (run_folder, out))
+    assert all(torch.equal(weights[name], again[name]) for name in weights)
+
+
+def test_options_go_over_the_file_and_the_file_over_the_preset(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("problem: wave\ntrain: {epochs: 7, learning_rate: 1e-4}\npreset: paper\n")
+    words = ["wave", "fno", "--config", str(path), "--train.epochs", "9", "--model.modes", "8"]
+    config = torchcno.cli.train.resolve(words)[0]
+    assert (config.train.epochs, config.train.learning_rate) == (9, 1e-4)
+    assert (config.train.schedule, config.architecture.modes) == ("step", 8)
+
+
+def test_a_filter_is_chosen_by_kind_or_by_field():
+    for words, filter in (
+        (["--model.filter", "ideal"], {"kind": "ideal"}),
+        (["--model.filter.taps", "8"], {"kind": "windowed-sinc", "taps": 8}),
+    ):
+        config = torchcno.cli.train.resolve(["poisson", "cno", *words])[0]
+        assert filter.items() <= config.to_tree()["model"]["filter"].items()
+
+
+def test_channels_follow_the_problems_components():
+    words = ["navier-stokes", "fno", "--problem.components", "uv"]
+    config = torchcno.cli.train.resolve(words)[0]
+    assert (config.architecture.in_channels, config.architecture.out_channels) == (2, 2)
+
+
+def test_interrupted_and_resumed_is_as_if_left_alone(
+    cno, tiny, run_folder, tmp_path, monkeypatch: pytest.MonkeyPatch
+):
+    def interrupted(config, out, watch):
+        def press_ctrl_c(epoch):
+            watch.epoch(epoch)
+            if epoch.epoch == 1:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        return train_run(config, out, Watch(watch.data, press_ctrl_c))
+
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(torchcno.cli.train, "train_run", interrupted)
+        stopped = cno("train", *tiny, "--out", out)
+    assert stopped.code == 130
+    assert f"cno resume {out}" in stopped.err
+    assert not (out / "result.json").exists()
+
+    assert cno("resume", out).code == 0
+    weights, resumed = (load_tensors(f / "model.safetensors")[0] for f in (run_folder, out))
+    assert all(torch.equal(weights[name], resumed[name]) for name in weights)
+    errors = [json.loads((f / "result.json").read_text())["errors"] for f in (run_folder, out)]
+    assert errors[0] == errors[1]
+
+
+def test_divergence_has_its_own_exit_code(cno, tiny, tmp_path):
+    outcome = cno("train", *tiny, "--train.learning_rate", "1e30", "--out", tmp_path / "run")
+    assert outcome.code == 3
+    assert "epoch" in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_a_folder_that_holds_a_run_is_refused(cno, tiny, run_folder):
+    same = cno("train", *tiny, "--out", run_folder)
+    assert same.code == 2
+    assert f"holds this run already; go on with it: cno resume {run_folder}" in same.err
+    other = cno("train", *tiny, "--seed", 1, "--out", run_folder)
+    assert other.code == 2
+    assert "differs in seed; choose another --out" in other.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["poisson", "cno"], "--out FOLDER"),
+        (["poisson"], "cno train PROBLEM MODEL --out FOLDER"),
+        (["posson", "cno"], "unknown problem 'posson'; did you mean 'poisson'?"),
+        (["poisson", "con"], "unknown model 'con'; did you mean 'cno'?"),
+        (["poisson", "cno", "--preset", "bets"], "unknown preset 'bets'; did you mean 'best'?"),
+        (["poisson", "cno", "--model.widht", "3"], "did you mean --model.width?"),
+        (["poisson", "cno", "--train.epochs", "many"], "train.epochs"),
+        (["poisson", "cno", "--train.epochs", "0", "--out", "x"], "epochs is 0"),
+        (["poisson", "cno", "--model.boundary", "perodic"], "model.boundary"),
+        (["poisson", "cno", "--model.size", "[50,50]", "--out", "x"], "not divisible by 2**levels"),
+        (["poisson", "cno", "--config", "missing.yaml"], "missing.yaml"),
+    ],
+)
+def test_bad_words_are_named_with_their_remedy(cno, words, message):
+    outcome = cno("train", *words)
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("train: {epohcs: 3}", "train.epohcs is unknown; did you mean 'epochs'?"),
+        ("trian: {epochs: 3}", "trian is unknown; did you mean 'train'?"),
+        ("problem: {name: wave}", "is of problem wave, not poisson"),
+        ("format: 7", "run format 7"),
+        ("[1, 2", "is not a YAML file"),
+        ("just a sentence", "holds no configuration"),
+    ],
+)
+def test_a_bad_configuration_file_is_explained(cno, tmp_path, content, message):
+    path = tmp_path / "run.yaml"
+    path.write_text(content)
+    outcome = cno("train", "poisson", "cno", "--config", path, "--out", tmp_path / "run")
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unwritable_folder_is_named(cno, tiny, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    outcome = cno("train", *tiny, "--out", tmp_path / "file" / "run")
+    assert outcome.code == 2
+    assert str(tmp_path / "file") in outcome.err
+
+
+def test_help_teaches(cno):
+    outcome = cno("train", "poisson", "cno", "--help")
+    assert outcome.code == 0
+    for text in ("--model.width", "d_e", "--train.epochs", "--problem.K", "cno train poisson cno"):
+        assert text in outcome.out
+
+
+def test_the_written_configuration_is_plain_yaml(run_folder):
+    tree = yaml.safe_load((run_folder / "config.yaml").read_text())
+    assert tree["model"]["filter"]["kind"] == "windowed-sinc"
+    assert tree["format"] == 1

@@ -1,0 +1,46 @@
+import re
+
+import pytest
+import torch
+
+from torchcno.experiments.demo import (
+    RESOLUTIONS,
+    Tour,
+    random_field,
+    translated,
+    translation_error,
+    write_page,
+)
+from torchcno.experiments.evaluate import evaluate_run
+from torchcno.experiments.trained import read_json
+from torchcno.operators.filters import Nearest, WindowedSinc
+
+
+@pytest.fixture(scope="module")
+def translations():
+    return [
+        translation_error("low-pass filters", WindowedSinc()),
+        translation_error("no filters", Nearest()),
+    ]
+
+
+def test_translations_are_a_group_that_holds_the_shifts_of_the_grid():
+    u = random_field(32, torch.Generator().manual_seed(0), modes=12).double()
+    torch.testing.assert_close(translated(u, 3), u.roll((3, 3), (-2, -1)))
+    torch.testing.assert_close(translated(translated(u, 1 / 3), 2 / 3), translated(u, 1))
+
+
+def test_filters_make_a_network_commute_with_translations_better(translations):
+    filtered, bare = (t.error for t in translations)
+    assert 3 < bare / filtered < 30
+
+
+def test_the_page_is_one_file(tiny_run, translations, tmp_path):
+    evaluations = evaluate_run(tiny_run, ("test", "ood"), RESOLUTIONS, samples=2, device="cpu")
+    result = read_json(tiny_run / "result.json")
+    tour = Tour(tiny_run, result, evaluations, translations, seconds=1.0)
+    page = tmp_path / "demo.html"
+    write_page(tour, page)
+    sources = re.findall(r'(?:src|href)="([^"]+)"', page.read_text())
+    assert len(sources) == 4
+    assert all(source.startswith("data:image/png;base64,") for source in sources)

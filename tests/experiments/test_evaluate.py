@@ -1,0 +1,29 @@
+import torch
+import xarray
+
+from torchcno.experiments.evaluate import evaluate_run, save_evaluations
+from torchcno.metrics import relative_l1
+from torchcno.spectral import resample
+
+
+def test_predictions_on_two_grids_are_the_same_function(tiny_run):
+    fine, coarse = evaluate_run(tiny_run, ["test"], [48, 24], samples=3)
+    assert (fine.resolution, coarse.resolution) == (48, 24)
+    # K = 4 modes, so that both grids hold the same inputs; what the network adds is on 24².
+    down = resample(fine.prediction.double(), (24, 24), "inclusive").float()
+    torch.testing.assert_close(down, coarse.prediction, rtol=1e-4, atol=1e-6)
+
+
+def test_a_saved_evaluation_holds_fields_and_errors(tiny_run, tmp_path):
+    path = tmp_path / "errors.nc"
+    evaluations = evaluate_run(tiny_run, ["test", "ood"], samples=4)
+    save_evaluations(evaluations, path)
+    for evaluation in evaluations:
+        with xarray.open_dataset(path, group=f"{evaluation.split}/24", engine="h5netcdf") as saved:
+            assert saved["prediction"].dims == ("sample", "output_channel", "y", "x")
+            prediction, output = (
+                torch.from_numpy(saved[name].values).double() for name in ("prediction", "output")
+            )
+            stored = torch.from_numpy(saved["relative_l1_physical"].values)
+        torch.testing.assert_close(relative_l1(prediction, output), stored)
+    assert list(tmp_path.iterdir()) == [path]

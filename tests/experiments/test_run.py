@@ -1,0 +1,141 @@
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+
+from torchcno.data.dataset import load as load_fields
+from torchcno.experiments.run import (
+    RunConfig,
+    Watch,
+    load,
+    read_config,
+    refuse_existing,
+    resume_run,
+    train_run,
+)
+from torchcno.models import MODELS
+from torchcno.problems import PROBLEMS
+from torchcno.training import load_tensors
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_configuration_survives_its_file(model):
+    for problem in PROBLEMS:
+        for preset in ("paper", "best"):
+            config = RunConfig.resolve(problem, model, preset, seed=3)
+            assert RunConfig.from_tree(config.to_tree()) == config
+
+
+def test_a_bare_name_is_enough_of_a_configuration():
+    assert RunConfig.from_tree({"problem": "wave", "model": "fno"}) == RunConfig.resolve(
+        "wave", "fno"
+    )
+
+
+def test_the_folder_says_everything(tiny_run, tiny_config):
+    assert read_config(tiny_run) == tiny_config
+    result = json.loads((tiny_run / "result.json").read_text())
+    assert (result["problem"], result["model"], result["seed"]) == ("poisson", "cno", 0)
+    assert result["epochs"] == 2
+    assert result["versions"]["torch"] == torch.__version__
+    for split in ("test", "ood"):
+        errors = result["errors"][split]["relative_l1_median_percent"]
+        assert 0 < errors["normalized"] < errors["physical"]
+    rows = [json.loads(line) for line in (tiny_run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["epoch"] for row in rows] == [1, 2]
+
+
+def test_a_loaded_run_is_the_network_between_the_normalisations(tiny_run, tiny_config):
+    operator = load(tiny_run)
+    fields = load_fields(
+        tiny_config.problem, "test", folder=tiny_config.data, resolution=24, samples=3
+    )
+    n = operator.normalization
+    with torch.inference_mode():
+        by_hand = n.denormalize_outputs(operator.network(n.normalize_inputs(fields.inputs)))
+    assert torch.equal(operator.predict(fields.inputs), by_hand)
+    weights, _ = load_tensors(tiny_run / "model.safetensors")
+    assert all(torch.equal(weights[k], v) for k, v in operator.network.state_dict().items())
+
+
+def test_batches_make_no_difference(tiny_run):
+    operator, u = load(tiny_run), torch.randn(5, 1, 24, 24)
+    torch.testing.assert_close(operator.predict(u, batch_size=2), operator.predict(u))
+
+
+def test_an_interrupted_run_ends_where_it_would_have(tiny_run, tiny_config, tmp_path):
+    def stop(epoch):
+        if epoch.epoch == 1:
+            raise RuntimeError("the machine is switched off")
+
+    with pytest.raises(RuntimeError, match="switched off"):
+        train_run(tiny_config, tmp_path / "run", Watch(epoch=stop))
+    resume_run(tmp_path / "run")
+    resumed, _ = load_tensors(tmp_path / "run" / "model.safetensors")
+    alone, _ = load_tensors(tiny_run / "model.safetensors")
+    assert resumed.keys() == alone.keys()
+    assert all(torch.equal(resumed[name], alone[name]) for name in alone)
+    errors = [
+        json.loads((folder / "result.json").read_text())["errors"]
+        for folder in (tmp_path / "run", tiny_run)
+    ]
+    assert errors[0] == errors[1]
+
+
+def test_a_run_is_not_written_over(tiny_run, tiny_config):
+    with pytest.raises(ValueError, match=r"holds this run already.*cno resume"):
+        train_run(tiny_config, tiny_run)
+    other = replace(tiny_config, seed=1, train=replace(tiny_config.train, epochs=3))
+    with pytest.raises(ValueError, match=r"differs in seed, train\.epochs; choose another --out"):
+        train_run(other, tiny_run)
+
+
+def test_a_run_that_never_began_is_not_in_the_way(tiny_config, tmp_path):
+    too_large = replace(tiny_config, train=replace(tiny_config.train, batch_size=9))
+    with pytest.raises(ValueError, match="batch_size 9"):
+        train_run(too_large, tmp_path)
+    refuse_existing(tmp_path, tiny_config)
+
+
+def test_a_run_of_another_format_is_refused(tiny_run, tmp_path):
+    for name in ("config.yaml", "model.json"):
+        text = (tiny_run / name).read_text()
+        (tmp_path / name).write_text(
+            text.replace("format: 1", "format: 2").replace('"format": 1', '"format": 2')
+        )
+    shutil.copy(tiny_run / "model.safetensors", tmp_path)
+    for read in (read_config, load):
+        with pytest.raises(ValueError, match=r"run format 2; torchcno .* reads format 1"):
+            read(tmp_path)
+
+
+def test_weights_of_another_model_are_refused(tiny_run, tmp_path):
+    description = json.loads((tiny_run / "model.json").read_text())
+    description["config"]["width"] = 8
+    (tmp_path / "model.json").write_text(json.dumps(description))
+    shutil.copy(tiny_run / "model.safetensors", tmp_path)
+    with pytest.raises(ValueError, match="another model"):
+        load(tmp_path)
+
+
+def test_truncated_weights_are_refused(tiny_run, tmp_path):
+    shutil.copy(tiny_run / "model.json", tmp_path)
+    weights = (tiny_run / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+    with pytest.raises(ValueError, match=r"model\.safetensors"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (torch.zeros(2, 3, 24, 24), r"takes \(sample, 1, y, x\)"),
+        (torch.zeros(24, 24), r"takes \(sample, 1, y, x\)"),
+        (torch.full((1, 1, 24, 24), torch.nan), "NaN or infinite values, first in sample 0"),
+    ],
+)
+def test_inputs_that_are_no_fields_are_refused(tiny_run, inputs, message):
+    with pytest.raises(ValueError, match=message):
+        load(tiny_run).predict(inputs)
