@@ -186,7 +186,8 @@ def _or_dense(launch: Callable[..., Any], dense: Callable[..., Any], *arguments:
     if key in _refused:
         return dense(*arguments)
     try:
-        return launch(*arguments)
+        with torch.cuda.device_of(x):  # Triton launches on the current device
+            return launch(*arguments)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # a compiler of many layers: there is no one type of its failures
@@ -210,8 +211,9 @@ class Blocks:
     stages: int = 2  # loads of matrices in flight
 
 
-# By the widest block of a plane, (forward, backward), with channels first and channels last: chosen
-# by benchmarks/gpu_step.py on an H200.
+# (forward, backward) by the widest block of a plane, with channels first (False) or last (True):
+# no spills, and several programs a multiprocessor, as compiled for sm_90. What is fastest on a
+# device is measured by benchmarks/gpu_step.py --tune.
 BLOCKS: dict[tuple[int, bool], tuple[Blocks, Blocks]] = {
     (16, False): (Blocks(8, 16, 32, 4), Blocks(8, 16, 32, 4)),
     (32, False): (Blocks(2, 32, 32, 4), Blocks(2, 32, 32, 4)),
