@@ -70,7 +70,7 @@ PAPER_TRAINING: dict[str, dict[str, Any]] = {
         learning_rate=5e-4,
         gamma=1.0,
         weight_decay=0.0,
-        batch_size=10,  # the paper gives none; that of its other networks of this size
+        batch_size=32,  # the paper gives none; that of its other operators, FNO and CNO
         loss="weighted-l2",
         schedule="one-cycle",
     )
