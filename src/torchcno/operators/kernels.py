@@ -211,17 +211,17 @@ class Blocks:
     stages: int = 2  # loads of matrices in flight
 
 
-# (forward, backward) by the widest block of a plane, with channels first (False) or last (True):
-# no spills, and several programs a multiprocessor, as compiled for sm_90. What is fastest on a
-# device is measured by benchmarks/gpu_step.py --tune.
+# (forward, backward) by the widest block of a plane, with channels first (False) or last (True): the
+# fastest on an H200 over the activations of the 64² network (benchmarks/gpu_step.py --tune); at 128
+# what compiles without spills.
 BLOCKS: dict[tuple[int, bool], tuple[Blocks, Blocks]] = {
-    (16, False): (Blocks(8, 16, 32, 4), Blocks(8, 16, 32, 4)),
-    (32, False): (Blocks(2, 32, 32, 4), Blocks(2, 32, 32, 4)),
-    (64, False): (Blocks(1, 32, 32, 4), Blocks(1, 32, 32, 4)),
+    (16, False): (Blocks(4, 16, 64, 4), Blocks(4, 16, 64, 4)),
+    (32, False): (Blocks(4, 32, 32, 4), Blocks(4, 32, 32, 4)),
+    (64, False): (Blocks(2, 32, 32, 4), Blocks(4, 32, 16, 8)),
     (128, False): (Blocks(1, 32, 32, 8), Blocks(1, 32, 32, 8, stages=1)),
-    (16, True): (Blocks(8, 16, 32, 4), Blocks(8, 16, 32, 4)),
-    (32, True): (Blocks(4, 16, 32, 4), Blocks(4, 16, 32, 4)),
-    (64, True): (Blocks(2, 16, 32, 4), Blocks(2, 16, 32, 4)),
+    (16, True): (Blocks(8, 16, 32, 4), Blocks(4, 16, 64, 4)),
+    (32, True): (Blocks(4, 32, 32, 4), Blocks(4, 32, 32, 4)),
+    (64, True): (Blocks(4, 16, 32, 4), Blocks(4, 32, 16, 8)),
     (128, True): (Blocks(1, 32, 32, 8), Blocks(1, 32, 32, 8, stages=1)),
 }
 LINES = Blocks(planes=32, fine_rows=1, fine_columns=32, warps=4)
