@@ -211,7 +211,7 @@ class Blocks:
     stages: int = 2  # loads of matrices in flight
 
 
-# (forward, backward) by the widest block of a plane, with channels first (False) or last (True): the
+# (forward, backward) by the widest block of a plane, channels first (False) or last (True): the
 # fastest on an H200 over the activations of the 64² network (benchmarks/gpu_step.py --tune); at 128
 # what compiles without spills.
 BLOCKS: dict[tuple[int, bool], tuple[Blocks, Blocks]] = {
