@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,9 +12,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.operators import kernels
-from torchcno.operators.bands import band, downsample, fir_taps, upsample
+from torchcno.operators.bands import Bands, band, fir_taps
 from torchcno.operators.filters import Boundary, LowPass, WindowedSinc
-from torchcno.operators.resampling import activation_matrices, along, fine_rate
+from torchcno.operators.resampling import Matrices, activation_matrices, fine_rate
 from torchcno.selection import select
 
 
@@ -63,16 +64,46 @@ def filtered_activation(
 
     This is the definition; `torchcno.operators.kernels` computes the same in one pass on CUDA.
     """
-    axes = range(-len(ups), 0)
-    x = x + bias.view(-1, *[1] * len(ups))
-    for up, axis in zip(reversed(ups), reversed(axes), strict=True):
-        x = along(up, x, axis)
-    x = sigma.function(x)
-    for down, axis in zip(downs, axes, strict=True):
-        x = along(down, x, axis)
-    return (
-        x if sigma.gain == 1 else sigma.gain * x
-    )  # linear, and cheaper here than on the fine grid
+    return _activate(x, bias, Matrices(ups, downs), sigma)
+
+
+def _activate(x: Tensor, bias: Tensor, way: Matrices | Bands, sigma: Sigma) -> Tensor:
+    fine = way.up(x + bias.view(-1, *[1] * (x.ndim - 2)))
+    y = way.down(sigma.function(fine))
+    return y if sigma.gain == 1 else sigma.gain * y  # linear: cheaper here than on the fine grid
+
+
+class _InParts(torch.autograd.Function):
+    """Σ a few samples at a time, so that a CPU's caches hold their fine grids.
+
+    Nothing of the fine grids is kept: fresh memory for them costs more than making them again.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, bias: Tensor, way: Matrices | Bands, sigma: Sigma, samples: int
+    ) -> Tensor:
+        ctx.save_for_backward(x, bias)
+        ctx.way, ctx.sigma, ctx.samples = way, sigma, samples
+        return torch.cat([_activate(part, bias, way, sigma) for part in x.split(samples)])
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, bias = ctx.saved_tensors
+        way, sigma = ctx.way, ctx.sigma
+        if torch.is_grad_enabled():  # to be differentiated again
+            y = _activate(x, bias, way, sigma)
+            return (*torch.autograd.grad(y, (x, bias), dy, create_graph=True), None, None, None)
+        dx = []
+        for part, dy_part in zip(x.split(ctx.samples), dy.split(ctx.samples), strict=True):
+            fine = way.up(part + bias.view(-1, *[1] * (x.ndim - 2)))
+            dfine = way.down_adjoint(dy_part if sigma.gain == 1 else sigma.gain * dy_part)
+            with torch.enable_grad():
+                fine.requires_grad_()
+                (dfine,) = torch.autograd.grad(sigma.function(fine), fine, dfine)
+            dx.append(way.up_adjoint(dfine))
+        gradient = torch.cat(dx)
+        return gradient, gradient.sum((0, *range(2, x.ndim))), None, None, None
 
 
 class Activation(nn.Module):
@@ -142,37 +173,37 @@ class Activation(nn.Module):
     ) -> Float[Tensor, "batch channel *out_space"]:
         """Σ x, the same numbers by whichever way is fastest."""
         if not self.dense or self._prefers_bands(x):
-            return self._in_parts(self.by_bands, x)
+            return self._through(self._by_bands(), x)
         if kernels.is_supported(x, self.ups, self.downs, self.sigma):
             return kernels.fused_activation(x, self.bias, self.ups, self.downs, self.sigma)
-        return self._in_parts(self.by_matrices, x)
+        return self._through(Matrices(self.ups, self.downs), x)
 
     def by_matrices(self, x: Tensor) -> Tensor:
-        """Σ x by `filtered_activation`."""
-        return filtered_activation(x, self.bias, self.ups, self.downs, SIGMAS[self.sigma])
+        """Σ x by one matrix an axis."""
+        return self._through(Matrices(self.ups, self.downs), x)
 
     def by_bands(self, x: Tensor) -> Tensor:
         """Σ x by FIR filters."""
+        return self._through(self._by_bands(), x)
+
+    def _by_bands(self) -> Bands:
         if self.bands is None:
             raise ValueError(f"{self} has no FIR form; use `by_matrices`.")
-        sigma = SIGMAS[self.sigma]
-        x = x + self.bias.view(-1, *[1] * len(self.bands))
-        x = upsample(x, self.bands, self._an_axis("up_taps"), self.boundary)
-        x = sigma.function(x)
-        x = downsample(x, self.bands, self._an_axis("down_taps"), self.boundary)
-        return x if sigma.gain == 1 else sigma.gain * x
+        return Bands(
+            self.bands, self._an_axis("up_taps"), self._an_axis("down_taps"), self.boundary
+        )
 
     def _prefers_bands(self, x: Tensor) -> bool:
         # Single-channel convolutions are fast on the CPU in float32 only.
         fast = x.device.type == "cpu" and x.dtype is torch.float32
-        return fast and self.bands is not None and min(self.size_in + self.size_out) >= BANDED_FROM
+        return fast and self.bands is not None and max(self.size_in + self.size_out) >= BANDED_FROM
 
-    def _in_parts(self, activate: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """`activate` a few samples at a time on a CPU, whose caches then hold their fine grids."""
+    def _through(self, way: Matrices | Bands, x: Tensor) -> Tensor:
         if x.device.type != "cpu" or torch.compiler.is_compiling():
-            return activate(x)
-        parts = x.split(max(1, PART // (len(self.bias) * self.fine_points)))
-        return activate(x) if len(parts) == 1 else torch.cat([activate(part) for part in parts])
+            return _activate(x, self.bias, way, SIGMAS[self.sigma])
+        samples = max(1, PART // (len(self.bias) * self.fine_points))
+        y: Tensor = _InParts.apply(x, self.bias, way, SIGMAS[self.sigma], samples)
+        return y
 
     def extra_repr(self) -> str:
         """What `print` shows."""

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from torchcno.operators.convolution import extend
+from torchcno.operators.convolution import extend, extend_adjoint
 from torchcno.operators.filters import Boundary, LowPass, WindowedSinc, kaiser_sinc
 from torchcno.operators.resampling import fine_rate
 
@@ -74,31 +74,47 @@ def fir_taps(
     return up.flatten(), h / h.sum()
 
 
-def upsample(
-    x: Float[Tensor, "batch channel *space"],
-    bands: Sequence[Band],
-    taps: Sequence[Float[Tensor, " _"]],
-    boundary: Boundary,
-) -> Float[Tensor, "batch channel *fine"]:
-    """U x, as far beyond the domain as D looks."""
-    axes = range(-len(bands), 0)
-    for axis, b in zip(axes, bands, strict=True):
-        x = extend(x, b.margin, boundary, axis)
-    for axis, b, h in zip(reversed(axes), reversed(bands), reversed(taps), strict=True):
-        x = _along(F.conv_transpose2d, x, h, axis, b.up, b.crop)
-    return x
+@dataclass(frozen=True)
+class Bands:
+    """U and D of fields by FIR filters, one `Band` and two lists of taps an axis."""
 
+    bands: Sequence[Band]
+    up_taps: Sequence[Tensor]
+    down_taps: Sequence[Tensor]
+    boundary: Boundary
 
-def downsample(
-    x: Float[Tensor, "batch channel *fine"],
-    bands: Sequence[Band],
-    taps: Sequence[Float[Tensor, " _"]],
-    boundary: Boundary,
-) -> Float[Tensor, "batch channel *space"]:
-    """D x."""
-    for axis, b, h in zip(range(-len(bands), 0), bands, taps, strict=True):
-        x = _along(F.conv2d, extend(x, b.fine_margin, boundary, axis), h, axis, b.down)
-    return x
+    def up(self, x: Float[Tensor, "batch channel *space"]) -> Float[Tensor, "batch channel *fine"]:
+        """U x, as far beyond the domain as D looks."""
+        for axis, b, _ in self._axes(self.up_taps):
+            x = extend(x, b.margin, self.boundary, axis)
+        for axis, b, taps in reversed(self._axes(self.up_taps)):
+            x = _along(F.conv_transpose2d, x, taps, axis, b.up, b.crop)
+        return x
+
+    def up_adjoint(self, g: Float[Tensor, "batch channel *fine"]) -> Tensor:
+        """Uᵀ g."""
+        for axis, b, taps in self._axes(self.up_taps):
+            g = _along(F.conv2d, g, taps, axis, b.up, b.crop)
+        for axis, b, _ in self._axes(self.up_taps):
+            g = extend_adjoint(g, b.margin, self.boundary, axis)
+        return g
+
+    def down(self, y: Float[Tensor, "batch channel *fine"]) -> Tensor:
+        """D y."""
+        for axis, b, taps in self._axes(self.down_taps):
+            y = extend(y, b.fine_margin, self.boundary, axis)
+            y = _along(F.conv2d, y, taps, axis, b.down)
+        return y
+
+    def down_adjoint(self, g: Float[Tensor, "batch channel *space"]) -> Tensor:
+        """Dᵀ g."""
+        for axis, b, taps in reversed(self._axes(self.down_taps)):
+            g = _along(F.conv_transpose2d, g, taps, axis, b.down)
+            g = extend_adjoint(g, b.fine_margin, self.boundary, axis)
+        return g
+
+    def _axes(self, taps: Sequence[Tensor]) -> list[tuple[int, Band, Tensor]]:
+        return list(zip(range(-len(self.bands), 0), self.bands, taps, strict=True))
 
 
 def _along(

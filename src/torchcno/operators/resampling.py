@@ -5,6 +5,8 @@ shifted when the rate changes.
 """
 
 import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import get_args
@@ -80,6 +82,40 @@ def along(
     batch = rows.flatten(0, -3)
     out = torch.bmm(matrix.expand(len(batch), *matrix.shape), batch)
     return out.reshape(*x.shape[:axis], len(matrix), *x.shape[axis + 1 :])
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """U and D of fields by one matrix an axis."""
+
+    ups: Sequence[Tensor]
+    downs: Sequence[Tensor]
+
+    def up(self, x: Float[Tensor, "batch channel *space"]) -> Float[Tensor, "batch channel *fine"]:
+        """U x, the last axis first: the least work."""
+        return _along_all(reversed(self.ups), x, reversed(range(-len(self.ups), 0)))
+
+    def up_adjoint(self, g: Float[Tensor, "batch channel *fine"]) -> Tensor:
+        """Uᵀ g."""
+        return _along_all([up.T for up in self.ups], g, range(-len(self.ups), 0))
+
+    def down(self, y: Float[Tensor, "batch channel *fine"]) -> Tensor:
+        """D y."""
+        return _along_all(self.downs, y, range(-len(self.downs), 0))
+
+    def down_adjoint(self, g: Float[Tensor, "batch channel *space"]) -> Tensor:
+        """Dᵀ g."""
+        downs = [down.T for down in reversed(self.downs)]
+        return _along_all(downs, g, reversed(range(-len(downs), 0)))
+
+
+def _along_all(matrices: Iterable[Tensor], x: Tensor, axes: Iterable[int]) -> Tensor:
+    # Where channels come last in memory, products that leave them there work on longer rows.
+    last = x.ndim > 3 and x.stride(1) == 1 and not x.is_contiguous()
+    x = x.movedim(1, -1) if last else x
+    for matrix, axis in zip(matrices, axes, strict=True):
+        x = along(matrix, x, axis - last)
+    return x.movedim(-1, 1) if last else x
 
 
 def _check(n_in: int, n_out: int, boundary: str) -> None:
