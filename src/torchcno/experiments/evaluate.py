@@ -14,6 +14,8 @@ from torchcno.evaluation.errors import SampleErrors, sample_errors, summary
 from torchcno.experiments.run_config import read_config
 from torchcno.experiments.trained import load, pick_device
 
+EVALUATED = ("test", "ood")  # the splits whose errors a run's result is
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -37,7 +39,7 @@ class Evaluation:
 
 def evaluate_run(
     folder: str | Path,
-    splits: Sequence[str] = ("test", "ood"),
+    splits: Sequence[str] = EVALUATED,
     resolutions: Sequence[int] = (),
     samples: int | None = None,
     device: str = "auto",

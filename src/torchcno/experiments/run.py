@@ -10,7 +10,7 @@ result.json         errors in and out of distribution, speed, size
 
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +21,7 @@ import torch
 from torchcno.data.dataset import Fields, Normalization
 from torchcno.data.dataset import load as load_fields
 from torchcno.evaluation.timing import inference_time
-from torchcno.experiments.evaluate import evaluate_run
+from torchcno.experiments.evaluate import EVALUATED, evaluate_run
 from torchcno.experiments.run_config import (
     RunConfig,
     existing,
@@ -31,7 +31,6 @@ from torchcno.experiments.run_config import (
 )
 from torchcno.experiments.trained import TrainedOperator, load, pick_device, write_json
 from torchcno.models import MODELS, count_parameters
-from torchcno.problems.problem import SPLITS
 from torchcno.training import Epoch, Fit, Pairs, fit
 
 __all__ = [
@@ -57,8 +56,16 @@ class Watch:
 NO_ONE = Watch()
 
 
-def train_run(config: RunConfig, out: str | Path, watch: Watch = NO_ONE) -> dict[str, Any]:
+def train_run(
+    config: RunConfig,
+    out: str | Path,
+    watch: Watch = NO_ONE,
+    splits: Sequence[str] = EVALUATED,
+) -> dict[str, Any]:
     """Train by `config` into the new run folder `out`, evaluate, and return what result.json says.
+
+    `splits` are those to evaluate; a run that is only to be compared with others has no business
+    with test data.
 
     >>> result = train_run(RunConfig.resolve("poisson", "cno"), "runs/p1")
     """
@@ -67,12 +74,14 @@ def train_run(config: RunConfig, out: str | Path, watch: Watch = NO_ONE) -> dict
         refuse_existing(folder, config)
         folder.mkdir(parents=True, exist_ok=True)
         write_tree(config.to_tree(), folder / "config.yaml")
-    return _run(config, folder, watch, resume=False)
+    return _run(config, folder, watch, splits, resume=False)
 
 
-def resume_run(folder: str | Path, watch: Watch = NO_ONE) -> dict[str, Any]:
+def resume_run(
+    folder: str | Path, watch: Watch = NO_ONE, splits: Sequence[str] = EVALUATED
+) -> dict[str, Any]:
     """Go on with the interrupted run in `folder`, to the end that it would have come to."""
-    return _run(read_config(folder), Path(folder), watch, resume=True)
+    return _run(read_config(folder), Path(folder), watch, splits, resume=True)
 
 
 def refuse_existing(folder: Path, config: RunConfig) -> None:
@@ -100,11 +109,13 @@ def _flat(tree: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _run(config: RunConfig, folder: Path, watch: Watch, resume: bool) -> dict[str, Any]:
+def _run(
+    config: RunConfig, folder: Path, watch: Watch, splits: Sequence[str], resume: bool
+) -> dict[str, Any]:
     """Train, from the start or from a checkpoint, and evaluate what came out."""
     problem, recipe = config.problem, config.train
     device = pick_device(config.hardware.accelerator)
-    # All splits, though training needs two: data that cannot be made shall not spoil a trained run.
+    # Also what is evaluated later: data that cannot be made shall not spoil a trained run.
     train, val, *_ = (
         load_fields(
             problem,
@@ -115,7 +126,7 @@ def _run(config: RunConfig, folder: Path, watch: Watch, resume: bool) -> dict[st
             device=device,
             progress=watch.data,
         )
-        for split in SPLITS
+        for split in dict.fromkeys(("train", "val", *splits))
     )
     normalization = Normalization.fit(train) if problem.normalized else Normalization.identity()
     torch.manual_seed(config.seed)  # the initial weights
@@ -135,12 +146,16 @@ def _run(config: RunConfig, folder: Path, watch: Watch, resume: bool) -> dict[st
         on_epoch=watch.epoch,
         resume=resume,
     )
-    return _result(config, folder, outcome, device) if is_first_process() else {}
+    if not is_first_process():
+        return {}
+    return _result(config, folder, outcome, splits, device)
 
 
-def _result(config: RunConfig, folder: Path, outcome: Fit, device: torch.device) -> dict[str, Any]:
+def _result(
+    config: RunConfig, folder: Path, outcome: Fit, splits: Sequence[str], device: torch.device
+) -> dict[str, Any]:
     """Evaluate a finished run and write its result.json."""
-    evaluations = evaluate_run(folder, device=device.type)
+    evaluations = evaluate_run(folder, splits, device=device.type)
     operator = load(folder, device)
     count = count_parameters(operator.network)
     result = {
