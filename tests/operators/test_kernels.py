@@ -264,37 +264,48 @@ def check_operator(x, bias, ups, downs, sigma="leaky_relu", arithmetic="tf32"):
     y, dy, dx, dbias = definition(x.detach(), bias.detach(), ups, downs, sigma)
     fused = kernels.fused_activation(x, bias, ups, downs, sigma)
     gradients = torch.autograd.grad(fused, [x, bias], dy.to(x.dtype))
-    for result, truth in zip((fused, *gradients), (y, dx, dbias), strict=True):
-        assert distance(result, truth) < TOLERANCE[arithmetic]
+    assert distance(fused, y) < TOLERANCE[arithmetic]
+    for result, truth in zip(gradients, (dx, dbias), strict=True):
+        assert distance(result, truth) < gradient_tolerance(sigma, arithmetic)
     assert not kernels._refused
+
+
+def gradient_tolerance(sigma: str, arithmetic: str) -> float:
+    """σ' jumps where σ has a kink: an error ε of its argument flips a share ~ ε of the fine points.
+
+    Each flip is an error of order one, so that the gradient's is of order √ε in the mean square.
+    """
+    kinked = sigma in ("leaky_relu", "relu") and arithmetic != "fp32"
+    return TOLERANCE[arithmetic] ** 0.5 / 4 if kinked else TOLERANCE[arithmetic]
 
 
 # Every case is compiled, in seconds: the arithmetic of training in both layouts, the others in one.
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    ("arithmetic", "layout"),
+    ("n_in", "n_out", "boundary", "arithmetic", "layout"),
     [
-        ("tf32", torch.contiguous_format),
-        ("tf32", torch.channels_last),
-        ("fp32", torch.contiguous_format),
-        ("bf16", torch.channels_last),
+        (n_in, n_out, boundary, arithmetic, layout)
+        for n_in, n_out, boundary in [
+            (8, 8, "zero"),
+            (16, 8, "zero"),
+            (8, 16, "periodic"),
+            (32, 32, "zero"),
+            (64, 32, "periodic"),
+            (32, 64, "zero"),
+            (64, 64, "zero"),
+            (64, 64, "periodic"),
+        ]
+        for arithmetic, layout in [
+            ("tf32", torch.contiguous_format),
+            ("tf32", torch.channels_last),
+            ("fp32", torch.contiguous_format),
+            ("bf16", torch.channels_last),
+        ]
+        if arithmetic != "fp32" or max(n_in, n_out) <= kernels.LARGEST_EXACT[2]
     ],
     ids=str,
 )
-@pytest.mark.parametrize(
-    ("n_in", "n_out", "boundary"),
-    [
-        (8, 8, "zero"),
-        (16, 8, "zero"),
-        (8, 16, "periodic"),
-        (32, 32, "zero"),
-        (64, 32, "periodic"),
-        (32, 64, "zero"),
-        (64, 64, "zero"),
-        (64, 64, "periodic"),
-    ],
-)
-def test_planes_on_the_gpu(n_in, n_out, boundary, layout, arithmetic):
+def test_planes_on_the_gpu(n_in, n_out, boundary, arithmetic, layout):
     x, bias = fields((n_in, n_in), batch=4, channels=16)
     x = x.contiguous(memory_format=layout)
     ups, downs = matrices((n_in, n_in), (n_out, n_out), boundary)

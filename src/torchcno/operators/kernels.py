@@ -25,7 +25,7 @@ Arithmetic = Literal["fp32", "tf32", "bf16"]
 SIGMAS = frozenset({"leaky_relu", "relu", "gelu", "silu", "tanh", "polynomial"})
 # Points an axis that fit on chip, by dimension; exact products hold every factor in two parts.
 LARGEST = {1: 256, 2: 128}
-LARGEST_EXACT = {1: 256, 2: 64}
+LARGEST_EXACT = {1: 256, 2: 32}
 DTYPES = frozenset({torch.float32, torch.bfloat16})
 
 # Triton comes with CUDA builds of torch. It is imported when the first kernel is launched.
