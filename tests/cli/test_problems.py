@@ -1,3 +1,7 @@
+import dataclasses
+
+import pytest
+
 from torchcno.problems import PROBLEMS
 
 
@@ -5,6 +9,13 @@ def test_every_problem_has_its_line(cno):
     outcome = cno("problems")
     assert outcome.code == 0
     assert all(name in outcome.out for name in PROBLEMS)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_every_problem_can_be_explained(cno, name):
+    outcome = cno("problems", name)
+    assert outcome.code == 0
+    assert all(field.name in outcome.out for field in dataclasses.fields(PROBLEMS[name]))
 
 
 def test_one_problem_is_explained_with_its_constants(cno):

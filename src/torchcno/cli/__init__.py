@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ArgumentError, ValueError, OSError, Stop, KeyboardInterrupt) as error:
         if debug:
             raise
-        message = str(error) or "interrupted."
+        message = str(error) or "interrupted; the same command begins again where it can."
         print(f"cno {verb}: {message}", file=sys.stderr)
         if isinstance(error, KeyboardInterrupt):
             return INTERRUPTED

@@ -64,13 +64,14 @@ def overview() -> Table:
 
 def explain(problem: Problem, console: Console) -> None:
     """The equation of one problem, and its constants in and out of distribution."""
-    console.print(f"[bold]{problem.name}[/bold]\n\n{escape(inspect.getdoc(type(problem)) or '')}\n")
+    text = escape(inspect.getdoc(type(problem)) or "")
+    console.print(f"[bold]{problem.name}[/bold]\n\n{text}", soft_wrap=True)
     ood, comments = problem.for_split("ood"), field_comments(type(problem))
     rows = [
-        (field.name, getattr(problem, field.name), getattr(ood, field.name), comments[field.name])
-        for field in dataclasses.fields(problem)
+        (name, comments.get(name, ""), getattr(problem, name), getattr(ood, name))
+        for name in (field.name for field in dataclasses.fields(problem))
     ]
-    console.print(table("", ["constant", "in", "out of distribution", "meaning"], rows))
+    console.print(table("", ["constant", "", "in", "out of distribution"], rows, words=2))
 
 
 def summary(problem: type[Problem]) -> str:

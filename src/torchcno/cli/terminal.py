@@ -47,11 +47,13 @@ def progress_bars() -> Iterator[Callable[[str], Move]]:
         yield make
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """A table whose first column names the rows and whose further columns stand to the right."""
+def table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], words: int = 1
+) -> Table:
+    """A table whose first `words` columns are text; numbers follow, and stand to the right."""
     view = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left")
     for i, column in enumerate(columns):
-        view.add_column(column, justify="left" if i == 0 else "right")
+        view.add_column(column, justify="left" if i < words else "right")
     for row in rows:
         view.add_row(*map(str, row))
     return view

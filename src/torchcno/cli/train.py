@@ -1,7 +1,8 @@
 """`cno train`: one model on one problem, into a run folder."""
 
+import textwrap
 from argparse import ArgumentParser as PlainParser
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,23 @@ from torchcno.cli import DIVERGED, INTERRUPTED, Stop
 from torchcno.cli.arguments import add_fields, field_comments, leading_names, parse, parser_of
 from torchcno.cli.terminal import error_table, progress_bars
 from torchcno.experiments.configs import to_plain
-from torchcno.experiments.run import Watch, train_run
+from torchcno.experiments.run import Watch, is_first_process, train_run
 from torchcno.experiments.run_config import RunConfig, read_tree
 from torchcno.models import MODELS
 from torchcno.problems import PROBLEMS
 from torchcno.training import PRESETS, Diverged, Epoch, Interrupted
 
+
+def _listed(names: Iterable[str]) -> str:
+    return textwrap.fill(", ".join(names), width=78).replace("\n", "\n            ")
+
+
 DESCRIPTION = f"""\
 Train a model on a problem, and evaluate it in and out of distribution.
 
-  problems  {", ".join(PROBLEMS)}
-  models    {", ".join(MODELS)}
-  presets   {", ".join(PRESETS)}
+  problems  {_listed(PROBLEMS)}
+  models    {_listed(MODELS)}
+  presets   {_listed(PRESETS)}
 
 Every field of the problem, the model and the training recipe is an option. Defaults are the
 paper's hyper-parameters for that model and problem, under the recipe of the preset; a
@@ -97,8 +103,12 @@ def train_parser(base: RunConfig | None) -> ArgumentParser:
     )
     parser.add_argument("--data", type=Path | None, default=defaults.data, help=comments["data"])
     parser.add_argument("--device", default=defaults.hardware.accelerator, help="auto, cpu or cuda")
-    parser.add_argument("--devices", type=int, default=defaults.hardware.devices, help="a node")
-    parser.add_argument("--nodes", type=int, default=defaults.hardware.nodes, help="of the launch")
+    parser.add_argument(
+        "--devices", type=int, default=defaults.hardware.devices, help="devices a node"
+    )
+    parser.add_argument(
+        "--nodes", type=int, default=defaults.hardware.nodes, help="nodes of the run"
+    )
     if base is not None:
         add_fields(parser, "problem", base.problem)
         add_fields(parser, "model", base.architecture)
@@ -126,6 +136,9 @@ def with_options(tree: dict[str, Any], base: RunConfig, given: Namespace) -> dic
 @contextmanager
 def watched(folder: Path, epochs: int) -> Iterator[Watch]:
     """Progress bars for a run in `folder`, and what to say where it stops early."""
+    if not is_first_process():  # of several: one of them speaks
+        yield Watch()
+        return
     with progress_bars() as bar:
         data, training = bar("samples"), bar("epochs")
 
@@ -147,6 +160,8 @@ def watched(folder: Path, epochs: int) -> Iterator[Watch]:
 
 
 def report(folder: Path, result: Mapping[str, Any]) -> None:
-    """Print what a run came to."""
+    """Print what a run came to; a run's further processes have nothing to say."""
+    if not result:
+        return
     Console().print(error_table(result["errors"]))
     print(f"All of it is in {folder}; further: cno evaluate {folder}, cno predict {folder} FILE")
