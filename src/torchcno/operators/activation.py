@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,10 +24,26 @@ class Sigma:
 
     function: Callable[[Tensor], Tensor]
     gain: float = 1.0
+    # The function and its derivative times g in the memory of t and g, where torch has them: on a
+    # CPU fresh memory for a fine grid costs several times the arithmetic.
+    overwrite: Callable[[Tensor], Tensor] | None = None
+    overwrite_gradient: Callable[[Tensor, Tensor], Tensor] | None = None
 
     def __call__(self, t: Tensor) -> Tensor:
         """σ(t)."""
         return self.function(t) if self.gain == 1 else self.gain * self.function(t)
+
+    def gradient(self, g: Tensor, t: Tensor) -> Tensor:
+        """g · function'(t); g may be overwritten."""
+        if self.overwrite_gradient is not None:
+            return self.overwrite_gradient(g, t)
+        with torch.enable_grad():
+            t = t.detach().requires_grad_()
+            return torch.autograd.grad(self.function(t), t, g)[0]
+
+
+def _leaky_relu_gradient(g: Tensor, t: Tensor) -> Tensor:
+    return torch.ops.aten.leaky_relu_backward.grad_input(g, t, 0.2, False, grad_input=g)
 
 
 def _polynomial(t: Tensor) -> Tensor:
@@ -38,11 +54,16 @@ def _polynomial(t: Tensor) -> Tensor:
 # quadratic nearest to ReLU under the normal distribution: squaring doubles a band and no more, so
 # that N_σ = 2 is exactly alias-free.
 SIGMAS: dict[str, Sigma] = {
-    "leaky_relu": Sigma(partial(F.leaky_relu, negative_slope=0.2), gain=math.sqrt(2)),
-    "relu": Sigma(F.relu),
+    "leaky_relu": Sigma(
+        partial(F.leaky_relu, negative_slope=0.2),
+        gain=math.sqrt(2),
+        overwrite=partial(F.leaky_relu, negative_slope=0.2, inplace=True),
+        overwrite_gradient=_leaky_relu_gradient,
+    ),
+    "relu": Sigma(F.relu, overwrite=torch.relu_),
     "gelu": Sigma(F.gelu),
-    "silu": Sigma(F.silu),
-    "tanh": Sigma(torch.tanh),
+    "silu": Sigma(F.silu, overwrite=partial(F.silu, inplace=True)),
+    "tanh": Sigma(torch.tanh, overwrite=torch.tanh_),
     "polynomial": Sigma(_polynomial),
 }
 
@@ -85,7 +106,8 @@ class _InParts(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, bias)
         ctx.way, ctx.sigma, ctx.samples = way, sigma, samples
-        return torch.cat([_activate(part, bias, way, sigma) for part in x.split(samples)])
+        overwriting = replace(sigma, function=sigma.overwrite or sigma.function)
+        return torch.cat([_activate(part, bias, way, overwriting) for part in x.split(samples)])
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
@@ -98,10 +120,7 @@ class _InParts(torch.autograd.Function):
         for part, dy_part in zip(x.split(ctx.samples), dy.split(ctx.samples), strict=True):
             fine = way.up(part + bias.view(-1, *[1] * (x.ndim - 2)))
             dfine = way.down_adjoint(dy_part if sigma.gain == 1 else sigma.gain * dy_part)
-            with torch.enable_grad():
-                fine.requires_grad_()
-                (dfine,) = torch.autograd.grad(sigma.function(fine), fine, dfine)
-            dx.append(way.up_adjoint(dfine))
+            dx.append(way.up_adjoint(sigma.gradient(dfine, fine)))
         gradient = torch.cat(dx)
         return gradient, gradient.sum((0, *range(2, x.ndim))), None, None, None
 
