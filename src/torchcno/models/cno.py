@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.grids import Layout
+from torchcno.models.tables import SEARCH_TRAINING
 from torchcno.operators.activation import SIGMAS, Activation, PointwiseActivation
 from torchcno.operators.convolution import Convolution
 from torchcno.operators.filters import Boundary, Ideal, Nearest, WindowedSinc, filter_from
@@ -189,6 +190,8 @@ class CNO(nn.Module):
     Config: ClassVar[type[CNOConfig]] = CNOConfig
     PAPER: ClassVar[dict[str, dict[str, Any]]]
     PAPER_TRAINING: ClassVar[dict[str, dict[str, Any]]]
+    SEARCH: ClassVar[dict[str, tuple[Any, ...]]]
+    SEARCH_TRAINING: ClassVar[dict[str, tuple[Any, ...]]]
 
     def __init__(self, config: CNOConfig) -> None:
         super().__init__()
@@ -342,7 +345,16 @@ PAPER_TRAINING: dict[str, dict[str, Any]] = {
     for problem in PAPER
 }
 
+# The ranges of the authors' model selection, and d_e = 48 of the table.
+SEARCH: dict[str, tuple[Any, ...]] = {
+    "levels": (3, 4),
+    "width": (16, 32, 48, 64),
+    "neck_blocks": (4, 6, 8),
+    "skip_blocks": (1, 2, 4),
+}
+
 CNO.PAPER, CNO.PAPER_TRAINING = PAPER, PAPER_TRAINING
+CNO.SEARCH, CNO.SEARCH_TRAINING = SEARCH, SEARCH_TRAINING
 
 
 @dataclass(frozen=True)
@@ -371,4 +383,7 @@ class CNOWithoutSkipBlocks(CNO):
     Config = CNOWithoutSkipBlocksConfig
     PAPER: ClassVar[dict[str, dict[str, Any]]] = {
         problem: {**fields, "skip_blocks": 0} for problem, fields in PAPER.items()
+    }
+    SEARCH: ClassVar[dict[str, tuple[Any, ...]]] = {
+        field: values for field, values in SEARCH.items() if field != "skip_blocks"
     }

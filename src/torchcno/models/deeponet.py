@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.models.inputs import check_fields, check_size, coordinates, plane
-from torchcno.models.tables import table
+from torchcno.models.tables import SEARCH_TRAINING, table
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,15 @@ PAPER_TRAINING = table(("learning_rate", "gamma", "weight_decay", "batch_size"),
 # fmt: on
 
 
+SEARCH: dict[str, tuple[int, ...]] = {
+    "bases": (10, 50, 100, 500),
+    "trunk_layers": (4, 8),
+    "trunk_width": (128, 256, 512),
+    "branch_levels": (4, 6),
+    "residual_blocks": (0, 2, 4),
+}
+
+
 class DeepONet(nn.Module):
     """Coefficients of a branch network β, basis functions of a trunk network τ:
 
@@ -70,6 +79,8 @@ class DeepONet(nn.Module):
     Config = DeepONetConfig
     PAPER: ClassVar = PAPER
     PAPER_TRAINING: ClassVar = PAPER_TRAINING
+    SEARCH: ClassVar = SEARCH
+    SEARCH_TRAINING: ClassVar = SEARCH_TRAINING
 
     def __init__(self, config: DeepONetConfig) -> None:
         super().__init__()

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.models.inputs import check_fields, check_size, plane
-from torchcno.models.tables import table
+from torchcno.models.tables import SEARCH_TRAINING, table
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,12 @@ PAPER_TRAINING = table(("learning_rate", "gamma", "weight_decay", "batch_size"),
 # fmt: on
 
 
+SEARCH: dict[str, tuple[int, ...]] = {
+    "layers": (4, 6, 8, 10, 12, 16),
+    "width": (32, 64, 128, 256, 512),
+}
+
+
 class FFNN(nn.Module):
     """G(u) = C_L ∘ σ ∘ … ∘ σ ∘ C_1 (u(x_1), …, u(x_m)), with a shortcut over every second layer.
 
@@ -61,6 +67,8 @@ class FFNN(nn.Module):
     Config = FFNNConfig
     PAPER: ClassVar = PAPER
     PAPER_TRAINING: ClassVar = PAPER_TRAINING
+    SEARCH: ClassVar = SEARCH
+    SEARCH_TRAINING: ClassVar = SEARCH_TRAINING
 
     def __init__(self, config: FFNNConfig) -> None:
         super().__init__()

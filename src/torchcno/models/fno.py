@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.models.inputs import check_fields, coordinates, plane
-from torchcno.models.tables import table
+from torchcno.models.tables import SEARCH_TRAINING, table
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,15 @@ PAPER = table(("pad", "modes", "width", "layers"), {
 PAPER_TRAINING: dict[str, dict[str, Any]] = {
     problem: dict(learning_rate=1e-3, gamma=0.98, weight_decay=1e-6, batch_size=32)
     for problem in PAPER
+}
+
+
+# The values of the paper's table: its text gives no ranges.
+SEARCH: dict[str, tuple[Any, ...]] = {
+    "layers": (2, 3, 4, 5),
+    "width": (16, 32, 64, 128),
+    "modes": (16, 20, 24),
+    "pad": (0, 4, 8),
 }
 
 
@@ -121,6 +130,8 @@ class FNO(nn.Module):
     Config = FNOConfig
     PAPER: ClassVar = PAPER
     PAPER_TRAINING: ClassVar = PAPER_TRAINING
+    SEARCH: ClassVar = SEARCH
+    SEARCH_TRAINING: ClassVar = SEARCH_TRAINING
 
     def __init__(self, config: FNOConfig) -> None:
         super().__init__()

@@ -78,6 +78,17 @@ PAPER_TRAINING: dict[str, dict[str, Any]] = {
 }
 
 
+# The values of the paper's table: its text gives no ranges, and a fixed learning rate and schedule.
+SEARCH: dict[str, tuple[int, ...]] = {
+    "blocks": (2, 4),
+    "heads": (2, 4),
+    "width": (64, 128, 256),
+    "decoder_layers": (2, 4),
+    "decoder_width": (32, 64),
+}
+SEARCH_TRAINING: dict[str, tuple[Any, ...]] = {}
+
+
 class GalerkinTransformer(nn.Module):
     """Down to a coarse grid by convolutions, n attention blocks there, up, a spectral decoder.
 
@@ -88,6 +99,8 @@ class GalerkinTransformer(nn.Module):
     Config = GalerkinTransformerConfig
     PAPER: ClassVar = PAPER
     PAPER_TRAINING: ClassVar = PAPER_TRAINING
+    SEARCH: ClassVar = SEARCH
+    SEARCH_TRAINING: ClassVar = SEARCH_TRAINING
 
     def __init__(self, config: GalerkinTransformerConfig) -> None:
         super().__init__()

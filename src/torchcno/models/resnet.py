@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.models.inputs import check_fields, plane
-from torchcno.models.tables import table
+from torchcno.models.tables import SEARCH_TRAINING, table
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,10 @@ PAPER_TRAINING = table(("learning_rate", "gamma", "weight_decay", "batch_size"),
 # fmt: on
 
 
+# The values of the paper's table: its text gives no ranges.
+SEARCH: dict[str, tuple[int, ...]] = {"channels": (8, 16, 32, 64), "residual_blocks": (4, 6, 8)}
+
+
 class ResNet(nn.Module):
     """7×7 convolution, two halvings, N_res residual blocks, two doublings, 7×7 convolution.
 
@@ -61,6 +65,8 @@ class ResNet(nn.Module):
     Config = ResNetConfig
     PAPER: ClassVar = PAPER
     PAPER_TRAINING: ClassVar = PAPER_TRAINING
+    SEARCH: ClassVar = SEARCH
+    SEARCH_TRAINING: ClassVar = SEARCH_TRAINING
 
     def __init__(self, config: ResNetConfig) -> None:
         super().__init__()

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.models.inputs import check_fields, plane
-from torchcno.models.tables import table
+from torchcno.models.tables import SEARCH_TRAINING, table
 
 LEVELS = 4  # of Ronneberger's network
 
@@ -53,6 +53,9 @@ PAPER_TRAINING = table(("learning_rate", "gamma", "weight_decay", "batch_size"),
 # fmt: on
 
 
+SEARCH: dict[str, tuple[int, ...]] = {"channels": (8, 16, 32, 64)}
+
+
 class UNet(nn.Module):
     """Four levels down by max-pooling and up by transposed convolutions, joined level by level.
 
@@ -69,6 +72,8 @@ class UNet(nn.Module):
     Config = UNetConfig
     PAPER: ClassVar = PAPER
     PAPER_TRAINING: ClassVar = PAPER_TRAINING
+    SEARCH: ClassVar = SEARCH
+    SEARCH_TRAINING: ClassVar = SEARCH_TRAINING
 
     def __init__(self, config: UNetConfig) -> None:
         super().__init__()
