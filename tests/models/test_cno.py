@@ -246,6 +246,20 @@ def test_bfloat16_runs():
     assert (v - exact).norm() < 0.1 * exact.norm()
 
 
+def test_autocast_and_functional_gradients_agree_with_backward():
+    config = replace(SMALL, size=(32, 32))
+    model, u = network(config).float(), field(config).float()
+    v, pull_back = torch.func.vjp(model, u)
+    (functional,) = pull_back(v)
+    u.requires_grad_()
+    (plain,) = torch.autograd.grad(model(u), u, v.detach())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        w = model(u)
+    (low_precision,) = torch.autograd.grad(w, u, v.detach().to(w.dtype))
+    torch.testing.assert_close(functional, plain)
+    assert (low_precision - plain).norm() < 0.1 * plain.norm()
+
+
 PAPER_COUNTS = {  # the reference's totals, and their blocks never called
     "poisson": 748_841 - 2_368,
     "wave": 6_608_633 - 20_928,

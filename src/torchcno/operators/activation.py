@@ -37,9 +37,8 @@ class Sigma:
         """g · function'(t); g may be overwritten."""
         if self.overwrite_gradient is not None:
             return self.overwrite_gradient(g, t)
-        with torch.enable_grad():
-            t = t.detach().requires_grad_()
-            return torch.autograd.grad(self.function(t), t, g)[0]
+        product: Tensor = torch.func.vjp(self.function, t)[1](g)[0]
+        return product
 
 
 def _leaky_relu_gradient(g: Tensor, t: Tensor) -> Tensor:
@@ -102,20 +101,24 @@ class _InParts(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, bias: Tensor, way: Matrices | Bands, sigma: Sigma, samples: int
+        x: Tensor, bias: Tensor, way: Matrices | Bands, sigma: Sigma, samples: int
     ) -> Tensor:
-        ctx.save_for_backward(x, bias)
-        ctx.way, ctx.sigma, ctx.samples = way, sigma, samples
+        """Σ x."""
         overwriting = replace(sigma, function=sigma.overwrite or sigma.function)
         return torch.cat([_activate(part, bias, way, overwriting) for part in x.split(samples)])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Keep the coarse field alone."""
+        x, bias, ctx.way, ctx.sigma, ctx.samples = inputs
+        ctx.save_for_backward(x, bias)
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, bias = ctx.saved_tensors
         way, sigma = ctx.way, ctx.sigma
-        if torch.is_grad_enabled():  # to be differentiated again
-            y = _activate(x, bias, way, sigma)
-            return (*torch.autograd.grad(y, (x, bias), dy, create_graph=True), None, None, None)
+        if torch.is_grad_enabled():  # to be differentiated again: nothing may be overwritten
+            sigma = replace(sigma, overwrite_gradient=None)
         dx = []
         for part, dy_part in zip(x.split(ctx.samples), dy.split(ctx.samples), strict=True):
             fine = way.up(part + bias.view(-1, *[1] * (x.ndim - 2)))
@@ -218,7 +221,9 @@ class Activation(nn.Module):
         return fast and self.bands is not None and max(self.size_in + self.size_out) >= BANDED_FROM
 
     def _through(self, way: Matrices | Bands, x: Tensor) -> Tensor:
-        if x.device.type != "cpu" or torch.compiler.is_compiling():
+        # A tracer wants one graph, and autocast is off when a backward pass makes the grid again.
+        plain = torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
+        if plain or x.device.type != "cpu":
             return _activate(x, self.bias, way, SIGMAS[self.sigma])
         samples = max(1, PART // (len(self.bias) * self.fine_points))
         y: Tensor = _InParts.apply(x, self.bias, way, SIGMAS[self.sigma], samples)
