@@ -38,19 +38,28 @@ def parser_of(usage: str, description: str, examples: str) -> ArgumentParser:
 
 
 def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
-    """The parsed `arguments`; an unknown option is refused with the name of the nearest one."""
+    """The parsed `arguments`; an unknown option or a wrong value is refused with its remedy."""
     try:
         return parser.parse_args(list(arguments))
     except ArgumentError as error:
-        unknown = re.search(r"unrecognized arguments: (--[^\s=]+)", str(error))
-        if unknown is None:
-            raise
+        raise ValueError(explained(str(error), parser)) from error
+
+
+def explained(message: str, parser: ArgumentParser) -> str:
+    """The parser's `message` as one says it; what is not understood is left as it is."""
+    unknown = re.search(r"unrecognized arguments: (--[^\s=]+)", message)
+    if unknown:
         options = re.findall(r"--[\w.-]+", parser.format_help())
         near = difflib.get_close_matches(unknown[1], options, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise ValueError(
-            f"unknown option {unknown[1]}; {hint}`{parser.prog} --help` lists the options."
-        ) from error
+        return f"unknown option {unknown[1]}; {hint}`{parser.prog} --help` lists the options."
+    key = re.search(r'Parser key "([\w.]+)"', message)
+    value = re.search(r"(?:Got|Given) value: (.*)", message)
+    wanted = re.findall(r"Expected a (?:<class '(\w+)'>|(\S+\[.*\]))", message)
+    if not (key and value and wanted):
+        return message
+    kinds = " or ".join(dict.fromkeys(a or b.replace("typing.", "") for a, b in wanted))
+    return f"--{key[1]} is {value[1]}; give {kinds.replace('NoneType', 'null')}."
 
 
 def add_fields(parser: ArgumentParser, prefix: str, config: Any) -> None:

@@ -15,14 +15,16 @@ from torchcno.cli.arguments import add_fields, field_comments, leading_names, pa
 from torchcno.cli.terminal import error_table, progress_bars
 from torchcno.experiments.configs import to_plain
 from torchcno.experiments.run import Watch, is_first_process, train_run
-from torchcno.experiments.run_config import RunConfig, read_tree
+from torchcno.experiments.run_config import RunConfig, read_tree, section
 from torchcno.models import MODELS
 from torchcno.problems import PROBLEMS
 from torchcno.training import PRESETS, Diverged, Epoch, Interrupted
 
 
 def _listed(names: Iterable[str]) -> str:
-    return textwrap.fill(", ".join(names), width=78).replace("\n", "\n            ")
+    return textwrap.fill(
+        ", ".join(names), width=90, subsequent_indent=12 * " ", break_on_hyphens=False
+    )
 
 
 DESCRIPTION = f"""\
@@ -66,7 +68,7 @@ def resolve(arguments: Sequence[str]) -> tuple[RunConfig, Path | None]:
 
 def early_tree(arguments: Sequence[str]) -> dict[str, Any]:
     """What decides which options there are, and their defaults."""
-    first = PlainParser(add_help=False, allow_abbrev=False)
+    first = PlainParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     first.add_argument("--config", type=Path)
     first.add_argument("--preset")
     first.add_argument("--resolution", type=int)
@@ -74,11 +76,10 @@ def early_tree(arguments: Sequence[str]) -> dict[str, Any]:
     path = early.pop("config")
     tree = read_tree(path) if path else {}
     for key, name in zip(("problem", "model"), leading_names(arguments), strict=False):
-        section = tree.get(key) or {}
-        section = {"name": section} if isinstance(section, str) else section
-        if section.get("name", name) != name:
-            raise ValueError(f"{path} is of {key} {section['name']}, not {name}; leave one out.")
-        tree[key] = {**section, "name": name}
+        fields = section(tree, key)
+        if fields.setdefault("name", name) != name:
+            raise ValueError(f"{path} is of {key} {fields['name']}, not {name}; leave one out.")
+        tree[key] = fields
     return {**tree, **{key: value for key, value in early.items() if value is not None}}
 
 
@@ -121,15 +122,13 @@ def with_options(tree: dict[str, Any], base: RunConfig, given: Namespace) -> dic
     there = base.to_tree()
     hardware = {"accelerator": given.device, "devices": given.devices, "nodes": given.nodes}
     options = {
-        **{section: vars(given[section]) for section in ("problem", "model", "train")},
+        **{name: vars(given[name]) for name in ("problem", "model", "train")},
         "hardware": hardware,
     }
     merged = {**tree, "seed": given.seed, "data": given.data}
-    for section, values in options.items():
-        changed = {
-            key: value for key, value in values.items() if to_plain(value) != there[section][key]
-        }
-        merged[section] = {**merged.get(section, {}), **changed}
+    for name, values in options.items():
+        changed = {k: v for k, v in values.items() if to_plain(v) != there[name][k]}
+        merged[name] = {**section(merged, name), **changed}
     return merged
 
 

@@ -14,6 +14,7 @@ from torchcno.problems import PROBLEMS
 from torchcno.problems.problem import Problem
 from torchcno.selection import select
 from torchcno.training import PRESETS, Hardware, Recipe
+from torchcno.training.checkpoint import write_atomically
 
 FORMAT = 1  # of run folders; folders of another one are refused
 
@@ -68,9 +69,9 @@ class RunConfig:
         known = [name for name in hints if name != "architecture"]
         for key in tree:
             check_key(key, [*known, "format", "torchcno"])
-        problem, model, train, hardware = (_section(tree, name) for name in sections)
-        for section, kind in ((problem, "problem"), (model, "model")):
-            if "name" not in section:
+        problem, model, train, hardware = (section(tree, name) for name in sections)
+        for fields, kind in ((problem, "problem"), (model, "model")):
+            if "name" not in fields:
                 raise ValueError(f"the configuration does not say which {kind}; add {kind}.name.")
         settings = {
             key: convert(value, hints[key], key)
@@ -106,23 +107,21 @@ class RunConfig:
         }
 
 
-def _section(tree: Mapping[str, Any], name: str) -> dict[str, Any]:
+def section(tree: Mapping[str, Any], name: str) -> dict[str, Any]:
     """A section of a configuration; a bare name is short for its `name`."""
-    section = tree.get(name) or {}
-    if isinstance(section, str):
-        return {"name": section}
-    if not isinstance(section, Mapping):
-        raise ValueError(f"{name} is {section!r}; give its fields as `key: value` lines.")
-    return dict(section)
+    fields = tree.get(name) or {}
+    if isinstance(fields, str):
+        return {"name": fields}
+    if not isinstance(fields, Mapping):
+        raise ValueError(f"{name} is {fields!r}; give its fields as `key: value` lines.")
+    return dict(fields)
 
 
 def existing(path: Path) -> Path:
     """`path`, if it is a file of a run folder."""
     if not path.is_file():
         missing = path if path.parent.is_dir() else path.parent
-        raise FileNotFoundError(
-            f"{missing} does not exist; name the --out folder of a finished run."
-        )
+        raise FileNotFoundError(f"{missing} does not exist; name the --out folder of a run.")
     return path
 
 
@@ -156,4 +155,4 @@ def check_format(tree: Mapping[str, Any], path: Path) -> None:
 def write_tree(tree: Mapping[str, Any], path: Path) -> None:
     """A plain tree as a YAML file, short lists on one line."""
     text = yaml.safe_dump(dict(tree), sort_keys=False, default_flow_style=None, allow_unicode=True)
-    path.write_text(text, encoding="utf-8")
+    write_atomically(path, text.encode())

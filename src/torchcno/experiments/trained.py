@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,7 @@ class TrainedOperator(nn.Module):
         """What `model.json` says: all that is needed to build this operator, but its weights."""
         return {
             "format": FORMAT,
+            "torchcno": version("torchcno"),
             "problem": self.problem,
             "model": self.model,
             "config": to_plain(self.network.config),
