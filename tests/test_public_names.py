@@ -1,0 +1,23 @@
+import subprocess
+import sys
+import typing
+
+import torchcno
+
+
+def test_every_public_name_is_where_it_is_said_to_be():
+    for name in torchcno.__all__:
+        assert getattr(torchcno, name) is not None
+    assert set(torchcno.__all__) <= set(dir(torchcno))
+
+
+def test_type_checkers_see_the_same_names():
+    source = typing.cast(str, torchcno.__loader__.get_source("torchcno"))
+    block = source.split("if TYPE_CHECKING:")[1].split("_HOMES")[0]
+    seen = [name for line in block.splitlines() for name in line.split("import")[-1].split(", ")]
+    assert sorted(name.strip() for name in seen if name.strip()) == sorted(torchcno.__all__)
+
+
+def test_importing_the_package_imports_no_torch():
+    code = "import sys, torchcno; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
