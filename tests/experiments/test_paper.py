@@ -87,7 +87,9 @@ def test_parameter_ranges_are_the_printed_ones():
 
 @pytest.mark.parametrize(
     ("number", "model"),
-    enumerate(("ffnn", "unet", "resnet", "deeponet", "galerkin-transformer", "fno", "cno"), 6),
+    list(
+        enumerate(("ffnn", "unet", "resnet", "deeponet", "galerkin-transformer", "fno", "cno"), 6)
+    ),
 )
 def test_parameter_counts_are_the_printed_ones(number, model):
     ours = [row[model] for row in paper.PARAMETERS.values()]

@@ -6,6 +6,8 @@ model.safetensors   the weights that did best on validation
 model.json          what they are the weights of: model, configuration, normalisation, grid
 checkpoint/         everything to go on with an interrupted run
 result.json         errors in and out of distribution, speed, size
+errors.npz          the error of every sample
+examples.npz        some samples with their predictions
 """
 
 import os
@@ -20,8 +22,11 @@ import torch
 
 from torchcno.data.dataset import Fields, Normalization
 from torchcno.data.dataset import load as load_fields
+from torchcno.evaluation.errors import sample_errors, summary
+from torchcno.evaluation.mean_field import mean_field
 from torchcno.evaluation.timing import inference_time
-from torchcno.experiments.evaluate import EVALUATED, evaluate_run
+from torchcno.experiments.evaluate import EVALUATED, Evaluation, evaluate_run
+from torchcno.experiments.evidence import save_evidence
 from torchcno.experiments.run_config import (
     RunConfig,
     existing,
@@ -148,17 +153,29 @@ def _run(
     )
     if not is_first_process():
         return {}
-    return _result(config, folder, outcome, splits, device)
+    evaluations = evaluate_run(folder, splits, device=device.type)
+    save_evidence(evaluations, folder)
+    result = {
+        **_result(config, folder, outcome, evaluations, device),
+        "mean_field_errors": {
+            e.split: _mean_field_errors(train, e, normalization, config) for e in evaluations
+        },
+    }
+    write_json(result, folder / "result.json")
+    return result
 
 
 def _result(
-    config: RunConfig, folder: Path, outcome: Fit, splits: Sequence[str], device: torch.device
+    config: RunConfig,
+    folder: Path,
+    outcome: Fit,
+    evaluations: Sequence[Evaluation],
+    device: torch.device,
 ) -> dict[str, Any]:
-    """Evaluate a finished run and write its result.json."""
-    evaluations = evaluate_run(folder, splits, device=device.type)
+    """What a finished run came to."""
     operator = load(folder, device)
     count = count_parameters(operator.network)
-    result = {
+    return {
         "problem": config.problem.name,
         "model": config.model,
         "preset": config.preset,
@@ -171,8 +188,15 @@ def _result(
         "versions": versions(),
         "errors": {evaluation.split: evaluation.summary for evaluation in evaluations},
     }
-    write_json(result, folder / "result.json")
-    return result
+
+
+def _mean_field_errors(
+    train: Fields, evaluation: Evaluation, normalization: Normalization, config: RunConfig
+) -> dict[str, dict[str, float]]:
+    """The errors of the mean training output on the same samples, to measure a network's by."""
+    fields = evaluation.fields
+    prediction = mean_field(train, fields.inputs)
+    return summary(sample_errors(prediction, fields, normalization, config.problem.mask))
 
 
 def pairs(fields: Fields, normalization: Normalization) -> Pairs:

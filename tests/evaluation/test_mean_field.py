@@ -1,0 +1,27 @@
+import torch
+
+from torchcno.data.dataset import Fields
+from torchcno.evaluation.mean_field import mean_field
+from torchcno.grids import Grid
+
+
+def test_no_constant_predictor_is_better_in_the_mean_square():
+    generator = torch.Generator().manual_seed(0)
+    train = Fields(
+        *torch.randn(2, 7, 1, 6, 6, generator=generator), grid=Grid((6, 6), layout="periodic")
+    )
+    prediction = mean_field(train, train.inputs)
+
+    def loss(v):
+        return (v - train.outputs).square().mean()
+
+    for _ in range(5):
+        other = prediction + 0.01 * torch.randn(1, 1, 6, 6, generator=generator)
+        assert loss(prediction) < loss(other)
+
+
+def test_it_does_not_look_at_the_input():
+    fields = Fields(torch.randn(3, 1, 4, 4), torch.randn(3, 1, 4, 4), Grid((4, 4), "periodic"))
+    prediction = mean_field(fields, torch.randn(5, 1, 4, 4))
+    torch.testing.assert_close(prediction[0], fields.outputs.mean(0))
+    assert (prediction == prediction[:1]).all()
