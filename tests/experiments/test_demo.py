@@ -32,7 +32,7 @@ def test_translations_are_a_group_that_holds_the_shifts_of_the_grid():
 
 def test_filters_make_a_network_commute_with_translations_better(translations):
     filtered, bare = (t.error for t in translations)
-    assert 3 < bare / filtered < 30
+    assert 3 < bare / filtered < 15
 
 
 def test_the_page_is_one_file(tiny_run, translations, tmp_path):

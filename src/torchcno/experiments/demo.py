@@ -86,9 +86,9 @@ class Tour:
         }
         filtered, bare = (t.error for t in self.translations if t.name != "ideal filters")
         return [
-            Check("test error", errors["test"], 0.3, 3.0, " %"),
-            Check("error out of distribution", errors["ood"], 0.3, 6.0, " %"),
-            Check("the filters' gain in translation error", bare / filtered, 3.0, 30.0, " ×"),
+            Check("test error", errors["test"], 0.8, 2.5, " %"),
+            Check("error out of distribution", errors["ood"], 1.0, 4.0, " %"),
+            Check("the filters' gain in translation error", bare / filtered, 3.0, 15.0, " ×"),
         ]
 
 
