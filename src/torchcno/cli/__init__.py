@@ -13,6 +13,7 @@ VERBS = {
     "generate": "make data files: inputs and the solver's outputs",
     "train": "train a model on a problem",
     "resume": "go on with an interrupted run",
+    "search": "choose a configuration: train many, keep the best on validation",
     "evaluate": "errors of a trained run, in and out of distribution, at any resolution",
     "predict": "apply a trained run to a file of inputs",
     "demo": "the tour: make data, train, evaluate and draw, in four minutes on two cores",

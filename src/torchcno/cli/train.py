@@ -90,6 +90,12 @@ def train_parser(base: RunConfig | None) -> ArgumentParser:
         DESCRIPTION,
         EXAMPLES,
     )
+    add_run_options(parser, base)
+    return parser
+
+
+def add_run_options(parser: ArgumentParser, base: RunConfig | None) -> None:
+    """What decides a run, as options; those of problem, model and recipe come with a `base`."""
     comments = field_comments(RunConfig)
     defaults = base or RunConfig.resolve("poisson", "cno")
     parser.add_argument("names", nargs="*", metavar="PROBLEM MODEL", help="what to train on what")
@@ -114,7 +120,6 @@ def train_parser(base: RunConfig | None) -> ArgumentParser:
         add_fields(parser, "problem", base.problem)
         add_fields(parser, "model", base.architecture)
         add_fields(parser, "train", base.train)
-    return parser
 
 
 def with_options(tree: dict[str, Any], base: RunConfig, given: Namespace) -> dict[str, Any]:

@@ -6,6 +6,7 @@ the last checkpoint and nothing else.
 """
 
 import os
+import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -75,6 +76,11 @@ class Outcome:
 class Workers(Protocol):
     """Those who perform jobs, here or elsewhere."""
 
+    @property
+    def places(self) -> int:
+        """How many jobs they perform at a time."""
+        ...
+
     def submit(self, job: Job) -> Future[Answer]:
         """Perform `job` as soon as there is room."""
         ...
@@ -133,7 +139,8 @@ def outcome_of(job: Job, future: "Future[Answer]") -> Outcome:
 def stopping_on_error(futures: Mapping["Future[Answer]", Job]) -> Iterator[None]:
     """When the body fails, or is interrupted, the jobs under way stop with their states saved."""
     try:
-        yield
+        with terminable():
+            yield
     except BaseException:
         at_work = [future for future in futures if not future.cancel()]
         for (
@@ -142,6 +149,19 @@ def stopping_on_error(futures: Mapping["Future[Answer]", Job]) -> Iterator[None]
             stop(job.folder)
         wait(at_work)
         raise
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM, by which batch systems end a job, as Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _refuse_shared_folders(jobs: Sequence[Job]) -> None:
@@ -169,13 +189,14 @@ class Local:
     def __init__(self, parallel: int) -> None:
         if parallel < 1:
             raise ValueError(f"{parallel} jobs at a time; use at least 1.")
-        self._places = iter(range(parallel))
+        self.places = parallel
+        self._free = iter(range(parallel))
         self._place = threading.local()
         self._environments = [_share(place, parallel) for place in range(parallel)]
         self._threads = ThreadPoolExecutor(parallel, initializer=self._take_place)
 
     def _take_place(self) -> None:
-        self._place.number = next(self._places)
+        self._place.number = next(self._free)
 
     def submit(self, job: Job) -> Future[Answer]:
         """Perform `job` in the next process that is free."""
@@ -196,6 +217,11 @@ class Cluster:
     """The workers of a dask cluster, which see the same files under the same names."""
 
     client: Any  # distributed.Client
+
+    @property
+    def places(self) -> int:
+        """The threads of the workers that there are now; one where none has come yet."""
+        return max(1, sum(self.client.nthreads().values()))
 
     def submit(self, job: Job) -> Future[Answer]:
         """Perform `job` on a worker with the GPUs that it needs; on another if that one is lost."""

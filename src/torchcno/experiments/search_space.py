@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_type_hints
 
@@ -98,18 +98,21 @@ class Space:
         """Refuse ranges without a single run that counts."""
         for name, values in self.ranges.items():
             self._check_range(name, values)
-        # Ascending: the smallest network, which is the likeliest to fit, comes first.
-        orders = (_ascending(values) for values in self.ranges.values())
-        choices = [dict(zip(self.ranges, v, strict=True)) for v in itertools.product(*orders)]
-        valid = next((choice for choice in choices if not self.refusal(choice)), None)
+        valid = next((choice for choice in self._choices() if not self.refusal(choice)), None)
         if valid is None:
             size = " × ".join(map(str, self.base.architecture.size))
             limit = f" and {self.max_parameters:,} parameters" if self.max_parameters else ""
             raise ValueError(
                 f"no configuration in the ranges is valid for {size} points{limit}; "
-                f"of the smallest: {self.refusal(choices[0])}"
+                f"of the smallest: {self.refusal(next(self._choices()))}"
             )
         _apply(self.config(valid))
+
+    def _choices(self) -> Iterator[Choice]:
+        """Every choice; the smallest network, which is the likeliest to fit, first."""
+        orders = (_ascending(values) for values in self.ranges.values())
+        for values in itertools.product(*orders):
+            yield dict(zip(self.ranges, values, strict=True))
 
     def _check_range(self, name: str, values: Sequence[Any]) -> None:
         """Refuse names and types that no configuration has: slips, unlike sizes that do not fit."""

@@ -1,0 +1,150 @@
+"""What a search came to: the table of its trials, the best configuration, its errors, figure 4."""
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from torchcno.experiments.evaluate import evaluate_run
+from torchcno.experiments.pictures import STYLE, png
+from torchcno.experiments.run_config import write_tree
+from torchcno.experiments.search_study import Search
+from torchcno.experiments.trained import write_json
+from torchcno.training.checkpoint import write_atomically
+
+STATES = {
+    TrialState.COMPLETE: "finished",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "diverged",
+    TrialState.RUNNING: "unfinished",
+}
+COLOURS = ("#4c8bf5", "#e8710a", "#1e8e3e", "#a142f4")
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """One trial."""
+
+    number: int
+    state: str
+    validation_error: float | None  # of the best weights, as a fraction; None if it did not finish
+    parameters: int | None  # a complex one counts once
+    seconds_per_epoch: float | None
+    choice: Mapping[str, Any]
+    folder: str
+    error: str  # why it did not finish
+
+    @property
+    def percent(self) -> float:
+        """The validation error in percent; nan if it did not finish."""
+        return math.nan if self.validation_error is None else 100 * self.validation_error
+
+    @classmethod
+    def of(cls, trial: FrozenTrial) -> "TrialRow":
+        """The row of a trial of a study."""
+        attributes = trial.user_attrs
+        return cls(
+            number=trial.number,
+            state=STATES[trial.state],
+            validation_error=trial.value if trial.state == TrialState.COMPLETE else None,
+            parameters=attributes.get("parameters"),
+            seconds_per_epoch=attributes.get("seconds_per_epoch"),
+            choice=trial.params,
+            folder=attributes.get("folder", ""),
+            error=attributes.get("error", ""),
+        )
+
+
+def trial_rows(study: Study, trials: int) -> list[TrialRow]:
+    """The first `trials` trials of a study."""
+    return [TrialRow.of(trial) for trial in study.get_trials() if trial.number < trials]
+
+
+def best_of(rows: Sequence[TrialRow]) -> TrialRow:
+    """The trial with the least validation error, the first of several."""
+    finished = [row for row in rows if row.validation_error is not None]
+    if not finished:
+        reasons = [f" Trial {row.number}: {row.error}" for row in rows if row.error]
+        raise ValueError(f"none of {len(rows)} trials finished.{''.join(reasons[:1])}")
+    return min(finished, key=lambda row: (row.validation_error, row.number))
+
+
+def write_report(
+    search: Search, rows: Sequence[TrialRow], folder: Path, device: str = "auto"
+) -> dict[str, Any]:
+    """Write trials.csv, best.yaml, figure.png and result.json into `folder`; what the last says.
+
+    Only the chosen configuration is evaluated on test data: by errors there nothing is chosen.
+    """
+    best = best_of(rows)
+    write_atomically(folder / "trials.csv", table(rows).encode())
+    write_tree(search.space.config(best.choice).to_tree(), folder / "best.yaml")
+    base = search.space.base
+    write_atomically(folder / "figure.png", png(size_and_time({base.model: rows})))
+    if not Path(best.folder, "model.safetensors").exists():
+        raise ValueError(
+            f"the best trial, {best.number}, lies in {best.folder} of another machine; "
+            f"run `cno evaluate {best.folder}` there."
+        )
+    evaluations = evaluate_run(best.folder, device=device)
+    result = {
+        "problem": base.problem.name,
+        "model": base.model,
+        "trials": len(rows),
+        "finished": sum(row.validation_error is not None for row in rows),
+        "best": best.number,
+        "folder": best.folder,
+        "validation_error": best.validation_error,
+        "parameters": best.parameters,
+        "seconds_per_epoch": best.seconds_per_epoch,
+        "choice": dict(best.choice),
+        "errors": {evaluation.split: evaluation.summary for evaluation in evaluations},
+    }
+    write_json(result, folder / "result.json")
+    return result
+
+
+def table(rows: Sequence[TrialRow]) -> str:
+    """The trials as a CSV file."""
+    fields = ("number", "state", "validation_error", "parameters", "seconds_per_epoch")
+    names = list(dict.fromkeys(name for row in rows for name in row.choice))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*fields, *names, "error"])
+    for row in rows:
+        values = (getattr(row, field) for field in fields)
+        writer.writerow([*values, *(row.choice.get(name) for name in names), row.error])
+    return text.getvalue()
+
+
+def size_and_time(searches: Mapping[str, Sequence[TrialRow]]) -> Figure:
+    """Figure 4 of the paper: validation error against size, and against seconds an epoch.
+
+    A point is a trial, a colour a search; the chosen trial has a ring.
+    """
+    panels = {"parameters": "parameters", "seconds_per_epoch": "seconds an epoch"}
+    with rc_context(STYLE):
+        figure = Figure(figsize=(7.5, 3), layout="constrained")
+        grid = figure.subplots(1, len(panels), sharey=True)
+        for axes, (field, label) in zip(grid, panels.items(), strict=True):
+            for (name, rows), colour in zip(searches.items(), COLOURS, strict=False):
+                finished = [row for row in rows if row.validation_error is not None]
+                x = [getattr(row, field) for row in finished]
+                axes.scatter(x, [row.percent for row in finished], s=18, color=colour, label=name)
+                best = best_of(rows)
+                ring: Any = {"s": 90, "facecolors": "none", "edgecolors": colour}
+                axes.scatter(getattr(best, field), best.percent, **ring)
+            axes.set(xlabel=label, xscale="log", yscale="log")
+            axes.grid(alpha=0.25, which="both")
+            axes.spines[["top", "right"]].set_visible(False)
+        grid[0].set_ylabel("validation error, %")
+        grid[0].legend()
+        return figure
