@@ -1,5 +1,6 @@
 """The benchmark problems: each a distribution of inputs and a solver."""
 
+from torchcno.problems.airfoil import Airfoil
 from torchcno.problems.allen_cahn import AllenCahn
 from torchcno.problems.darcy import Darcy
 from torchcno.problems.navier_stokes import NavierStokes
@@ -19,6 +20,7 @@ PROBLEMS: dict[str, type[Problem]] = {
         AllenCahn,
         NavierStokes,
         Darcy,
+        Airfoil,
         Vorticity,
     )
 }

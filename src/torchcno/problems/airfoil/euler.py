@@ -9,7 +9,7 @@ Everything is batched: states are primitive, q = (ρ, u, v, p), of shape (batch,
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -18,6 +18,8 @@ from torch import Tensor
 from torchcno.problems.airfoil.mesh import Faces, Metrics
 
 State = Float[Tensor, "batch 4 j i"]
+Padded = tuple[Float[Tensor, "batch 4 j padded_i"], Float[Tensor, "batch 4 padded_j i"]]
+Sides = tuple[Float[Tensor, "batch 4 face_j face_i"], Float[Tensor, "batch 4 face_j face_i"]]
 
 GAMMA = 1.4  # γ, air
 
@@ -39,6 +41,7 @@ class FreeStream:
     incidence: float = 2.31  # α, degrees
     density: float = 1.0
     pressure: float = 1.0  # p^∞
+    vortex: float = 1.0  # strength of the vortex in the far field over that of the lift
 
     def __post_init__(self) -> None:
         if not 0 < self.mach < 1:
@@ -87,7 +90,7 @@ class FreeStream:
         r2 = x * x + y * y
         across = (y * c - x * s) ** 2  # r² sin²(θ − α)
         # F / r, the r of the unit vector included: the angles need no trigonometry.
-        strength = self.speed * math.sqrt(1 - self.mach**2) / (4 * math.pi)
+        strength = self.vortex * self.speed * math.sqrt(1 - self.mach**2) / (4 * math.pi)
         f = lift[:, None] * strength / (r2 - self.mach**2 * across)
         u, v = self.speed * c + f * y, self.speed * s - f * x
         sound2 = GAMMA * self.pressure / self.density
@@ -96,10 +99,11 @@ class FreeStream:
         return torch.stack([density, u, v, self.pressure * ratio * density / self.density], dim=1)
 
 
+@runtime_checkable
 class Boundary(Protocol):
     """What surrounds a mesh."""
 
-    def extend(self, q: State) -> tuple[State, State]:
+    def extend(self, q: State) -> Padded:
         """`q` with two ghost cells on either end of i, and with two on either end of j."""
         ...
 
@@ -108,7 +112,7 @@ class Boundary(Protocol):
         ...
 
 
-def muscl(padded: State, dim: int) -> tuple[State, State]:
+def muscl(padded: State, dim: int) -> Sides:
     """The states left and right of each face along `dim`, from cells with two ghosts at either end.
 
         q_L = q_i + s/4 [(1 − κs) Δ₋ + (1 + κs) Δ₊],   s = (2 Δ₋Δ₊ + ε) / (Δ₋² + Δ₊² + ε)
@@ -254,7 +258,7 @@ class AirfoilBoundary:
         scale = 1 / self.stream.dynamic_pressure
         return (fy * c - fx * s) * scale, (fx * c + fy * s) * scale
 
-    def extend(self, q: State) -> tuple[State, State]:
+    def extend(self, q: State) -> Padded:
         """See `Boundary.extend`."""
         rows, columns = q.shape[2:]
         outer = self.stream.with_vortex(self._outer, self.forces(q)[0])

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.optimize import brentq
 from torch import Tensor
 
-from torchcno.problems.airfoil.geometry import Shape
+from torchcno.problems.airfoil.geometry import Shape, crossing
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,9 @@ class MeshConfig:
     wake: int = 40  # of which on either side of the cut behind the trailing edge
     outward: int = 42  # cells from the wall to the far field
     far_field: float = 20.0  # least distance of the outer boundary from the airfoil, in chords
-    nose: float = 0.004  # x of the singular point: half the nose radius behind the nose
-    trailing_edge: float = 0.85  # 0: even in √x; towards 1: denser at the trailing edge
+    focus: float = 0.004  # x of the singular point: half the nose radius behind the nose
+    nose: float = 0.7  # spacing at the nose over that of points even in √x
+    trailing_edge: float = 0.15  # the same at the trailing edge
     wall: float = 0.17  # growth of η with the index j / outward at the wall
 
     def __post_init__(self) -> None:
@@ -33,8 +34,11 @@ class MeshConfig:
             )
         if self.far_field < 2:
             raise ValueError(f"far_field = {self.far_field} is too near; use at least 2 chords.")
-        if not 0 <= self.trailing_edge < 1:
-            raise ValueError(f"trailing_edge = {self.trailing_edge} must lie in [0, 1).")
+        if not (0 < self.nose <= 1 and 0 < self.trailing_edge <= 1):
+            raise ValueError(
+                f"spacings {self.nose} at the nose and {self.trailing_edge} at the trailing edge "
+                "must lie in (0, 1]."
+            )
 
     def refined(self, factor: int) -> "MeshConfig":
         """`factor` times as many cells each way; a mesh's nodes are among the refined one's."""
@@ -71,7 +75,7 @@ class Metrics:
     preserved.
     """
 
-    nodes: Float[Tensor, "batch 2 j+1 i+1"]  # x, y
+    nodes: Float[Tensor, "batch 2 node_j node_i"]  # x, y
 
     @cached_property
     def i_faces(self) -> Faces:
@@ -127,21 +131,21 @@ class CMesh(Metrics):
     any iteration.
     """
 
-    xi: Float[Tensor, "batch i+1"]
-    hump: Float[Tensor, "batch i+1"]  # S(ξ_i)
-    levels: Float[Tensor, " j+1"]  # t_j
+    xi: Float[Tensor, "batch node_i"]
+    hump: Float[Tensor, "batch node_i"]  # S(ξ_i)
+    levels: Float[Tensor, " node_j"]  # t_j
+    crossed: Bool[Tensor, " batch"]  # whether the surfaces of the shape cross
     config: MeshConfig
 
     @property
     def height(self) -> float:
         """H: the outer parabola passes `far_field` chords in front of the airfoil."""
-        return math.sqrt(self.config.far_field + self.config.nose)
+        return math.sqrt(self.config.far_field + self.config.focus)
 
-    def select(self, samples: Tensor) -> "CMesh":
-        """The meshes of some samples of the batch."""
-        return replace(
-            self, nodes=self.nodes[samples], xi=self.xi[samples], hump=self.hump[samples]
-        )
+    @property
+    def valid(self) -> Bool[Tensor, " batch"]:
+        """Which meshes can be computed on: of no crossing surfaces, and of no negative cell."""
+        return ~self.crossed & (self.areas.amin((1, 2)) > 0)
 
     def indices(
         self, x: Float[Tensor, " point"], y: Float[Tensor, " point"]
@@ -152,7 +156,7 @@ class CMesh(Metrics):
         """
         # Of the two roots the one farther above the hump is in the flow: the sign of y alone does
         # not tell, for a cambered lower surface can rise above y = 0.
-        root = torch.complex(x - self.config.nose, y).sqrt()
+        root = torch.complex(x - self.config.focus, y).sqrt()
         i, hump, excess = self._above_hump(root)
         mirrored = self._above_hump(-root)
         other = mirrored[2] > excess
@@ -196,25 +200,39 @@ def _exponential(n: int, length: float, slope: float) -> Tensor:
     return length * torch.expm1(sigma * t) / math.expm1(sigma)
 
 
+def _wall_positions(n: int, config: MeshConfig) -> Tensor:
+    """√x of the n + 1 nodes of a surface: odd about the nose, so that the spacing is smooth there.
+
+    s(k) = k + β sin(πk) / π − δ sin(2πk) / 2π,   s'(0) = nose,   s'(1) = trailing_edge
+    """
+    k = torch.linspace(0, 1, n + 1, dtype=torch.float64)
+    beta = 0.5 * (config.nose - config.trailing_edge)
+    delta = 1 - 0.5 * (config.nose + config.trailing_edge)
+    s = (
+        k
+        + beta * (torch.pi * k).sin() / torch.pi
+        - delta * (2 * torch.pi * k).sin() / (2 * torch.pi)
+    )
+    s[-1] = 1.0  # not but for rounding
+    return s
+
+
 def c_mesh(
     shape: Shape, config: MeshConfig | None = None, device: torch.device | str = "cpu"
 ) -> CMesh:
     """The C-meshes of a batch of shapes, in float64."""
     config = config or MeshConfig()
     half = config.around // 2 - config.wake  # cells on one surface
-    k = torch.linspace(0, 1, half + 1, dtype=torch.float64)
-    s = k + config.trailing_edge * torch.sin(torch.pi * k) / torch.pi
-    s[-1] = 1.0
-    wall_x = (s**2).to(device)
+    wall_x = (_wall_positions(half, config) ** 2).to(device)
 
-    last = math.sqrt(1 - config.nose)  # ξ of the trailing edge
-    end = math.sqrt(1 + config.far_field - config.nose)
+    last = math.sqrt(1 - config.focus)  # ξ of the trailing edge
+    end = math.sqrt(1 + config.far_field - config.focus)
     # The wake goes on with the spacing in which the airfoil ends.
-    slope = last * (1 - config.trailing_edge) / half * config.wake
+    slope = last * config.trailing_edge / half * config.wake
     wake = (last + _exponential(config.wake, end - last, slope)[1:]).to(device)
 
     lower, upper = shape.surfaces(wall_x)
-    distance = (wall_x - config.nose).expand_as(lower)
+    distance = (wall_x - config.focus).expand_as(lower)
     above = torch.complex(distance, upper).sqrt()
     below = -torch.complex(distance, lower).sqrt()[:, 1:].flip(1)  # the nose is in `above`
     cut = wake.expand(len(lower), -1)
@@ -222,12 +240,12 @@ def c_mesh(
     zeros = torch.zeros_like(cut)
     hump = torch.cat([zeros, below.imag, above.imag, zeros], dim=1)
 
-    height = math.sqrt(config.far_field + config.nose)
+    height = math.sqrt(config.far_field + config.focus)
     t = (_exponential(config.outward, height, config.wall) / height).to(device)
     eta = hump[:, None] * (1 - t[:, None]) ** 2 + height * t[:, None]
-    x = config.nose + xi[:, None] ** 2 - eta**2
+    x = config.focus + xi[:, None] ** 2 - eta**2
     y = 2 * xi[:, None] * eta
-    return CMesh(torch.stack([x, y], dim=1), xi, hump, t, config)
+    return CMesh(torch.stack([x, y], dim=1), xi, hump, t, crossing(shape, device), config)
 
 
 @dataclass(frozen=True)

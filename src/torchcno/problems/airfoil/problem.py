@@ -159,18 +159,13 @@ class Airfoil(Problem):
         inside = characteristic(shape, grid, psi.device)
         steady = steady_flow(c_mesh(shape, self.mesh, psi.device), self.stream, self.steady)
         density = density_on(steady, grid).masked_fill(inside, 1.0)
-        crosses = crossing(shape, psi.device)
-        notes = tuple(
-            f"sample {k}: the surfaces cross." if crossed else note
-            for k, (crossed, note) in enumerate(zip(crosses.tolist(), steady.notes(), strict=True))
-        )
         return AirfoilFlow(
             density[:, None],
             inside[:, None],
             steady.lift,
             steady.drag,
-            steady.converged & ~crosses,
-            notes,
+            steady.converged,
+            steady.notes(),
         )
 
     def pairs(

@@ -40,10 +40,15 @@ class SteadyConfig:
     ramp: float = 0.5  # growth of the CFL number a cycle, from 1
     levels: int = 3  # meshes of the multigrid cycle
     coarse_steps: int = 2  # steps on a coarse mesh a visit; one on the finest
+    start_cycles: int = 40  # on each coarser mesh, for a start
     cycles: int = 400  # after which a flow counts as unsettled
     check_every: int = 20  # cycles between two looks at lift and residual
     lift_tolerance: float = 1e-4  # change of lift from one look to the next
-    residual_fall: float = 1e-3  # residual over that of the uniform flow at the start
+    residual_fall: float = 1e-3  # residual over that of the uniform flow
+
+    def cfl_at(self, cycles: int) -> float:
+        """The CFL number after some cycles on a mesh."""
+        return min(self.cfl, 1 + self.ramp * cycles)
 
 
 @dataclass(frozen=True)
@@ -262,7 +267,8 @@ class SteadyFlow:
         """A line a sample on what became of it; empty where it converged."""
         figures = zip(
             self.converged.tolist(),
-            (self.mesh.areas.amin((1, 2)) > 0).tolist(),
+            self.mesh.crossed.tolist(),
+            self.mesh.valid.tolist(),
             self.lift.tolist(),
             self.lift_drift.tolist(),
             self.residual.tolist(),
@@ -275,9 +281,13 @@ class SteadyFlow:
         )
 
 
-def _complaint(valid: bool, lift: float, drift: float, fall: float, cycles: int) -> str:
+def _complaint(
+    crossed: bool, valid: bool, lift: float, drift: float, fall: float, cycles: int
+) -> str:
+    if crossed:
+        return "the surfaces cross; use a shape with y_lower < y_upper."
     if not valid:
-        return "the mesh has cells of no or negative area; is the shape crossing itself?"
+        return "the mesh has cells of negative area; use a smoother nose or more cells."
     if lift != lift:  # NaN
         return f"the flow ran into a vacuum within {cycles} cycles; use a smaller cfl."
     return (
@@ -306,14 +316,14 @@ def steady_flow(
     cycles = torch.zeros(n, dtype=torch.long, device=mesh.nodes.device)
     converged = torch.zeros(n, dtype=torch.bool, device=mesh.nodes.device)
 
-    active = (mesh.areas.amin((1, 2)) > 0).nonzero()[:, 0]
+    active = mesh.valid.nonzero()[:, 0]
     level = _levels(mesh, active, stream, config)
-    q = state[active]
-    first = _imbalance(q, level)
+    first = _imbalance(state[active], level)
+    q = started(level, uniform, config)
     spent = 0
     while len(active) and spent < config.cycles:
         for _ in range(min(config.check_every, config.cycles - spent)):
-            q = cycle(q, level, min(config.cfl, 1 + config.ramp * spent), config.coarse_steps)
+            q = cycle(q, level, config.cfl_at(spent), config.coarse_steps)
             spent += 1
         before = lift[active]
         boundary = AirfoilBoundary(level.mesh, mesh.config.wake, stream)
@@ -328,6 +338,17 @@ def steady_flow(
             active, q, first = active[going_on], q[going_on], first[going_on]
             level = _levels(mesh, active, stream, config)
     return SteadyFlow(mesh, stream, state, lift, drag, fall, drift, cycles, converged)
+
+
+def started(level: Level, uniform: Float[Tensor, "4 1 1"], config: SteadyConfig) -> State:
+    """A first guess on a level: the flow roughly settled on the coarser ones, coarsest first."""
+    if level.groups is None:
+        return uniform.expand(len(level.mesh.areas), 4, *level.mesh.areas.shape[1:])
+    coarse = level.groups.coarse
+    q = started(coarse, uniform, config)
+    for spent in range(config.start_cycles):
+        q = cycle(q, coarse, config.cfl_at(spent), config.coarse_steps)
+    return level.groups.spread(q)
 
 
 def _levels(mesh: CMesh, samples: Tensor, stream: FreeStream, config: SteadyConfig) -> Level:

@@ -1,0 +1,324 @@
+"""The airfoil solver against reference flows, published figures, refinement, and its far field.
+
+Writes results/validation-airfoil.json and results/validation-airfoil-*.png. About half an hour on
+one core.
+"""
+
+import json
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+
+from torchcno.problems.airfoil import (
+    Airfoil,
+    FreeStream,
+    MeshConfig,
+    Naca4,
+    SteadyConfig,
+    SteadyFlow,
+    c_mesh,
+    density_on,
+    mesh_quality,
+    perturbed,
+    rae2822,
+    steady_flow,
+)
+from torchcno.problems.airfoil.geometry import Shape
+
+ROOT = Path(__file__).parents[1]
+OUT = ROOT / "results"
+FIXTURES = ROOT / "tests" / "fixtures"
+RANDOM_SHAPES = 24
+
+
+@dataclass(frozen=True)
+class Case:
+    """A flow, and the reference's lift and drag with its nodes around the airfoil."""
+
+    name: str
+    shape: Shape
+    stream: FreeStream
+    mesh: MeshConfig
+    refinement: int
+    reference: dict[str, float | str | None]
+
+
+def case(
+    name: str,
+    shape: Shape,
+    stream: FreeStream,
+    refinement: int = 1,
+    far_field: float = 20.0,
+    reference: tuple[str, float, float] | None = None,
+) -> Case:
+    mesh = replace(MeshConfig(), far_field=far_field).refined(refinement)
+    nodes, lift, drag = reference or (None, None, None)
+    return Case(name, shape, stream, mesh, refinement, {"nodes": nodes, "lift": lift, "drag": drag})
+
+
+def cases() -> list[Case]:
+    """The table of reference flows, coarse meshes first."""
+    rae, naca = rae2822(), Naca4()
+    paper, steep = FreeStream(), FreeStream(0.73, 2.79)
+    slow, level, lifting = FreeStream(0.5, 1.25), FreeStream(0.8, 0.0), FreeStream(0.8, 1.25)
+    far = {5: (0.882, 0.0117), 10: (0.905, 0.0114), 15: (0.913, 0.0114), 50: (0.923, 0.0114)}
+    c, m, f = "257 x 49", "513 x 97", "1025 x 193"
+    return [
+        case("RAE2822", rae, paper, reference=("243 x 43", 0.917, 0.01134)),
+        case(
+            "RAE2822, no vortex",
+            rae,
+            replace(paper, vortex=0.0),
+            reference=("243 x 43", 0.901, 0.01146),
+        ),
+        *(
+            case(f"RAE2822, far field {d}", rae, paper, 1, d, ("243 x 43", *forces))
+            for d, forces in far.items()
+        ),
+        case("RAE2822, far field 150", rae, paper, 1, 150.0),
+        case("RAE2822, far field 50, no vortex", rae, replace(paper, vortex=0.0), 1, 50.0),
+        case("RAE2822, far field 150, no vortex", rae, replace(paper, vortex=0.0), 1, 150.0),
+        case("RAE2822, M 0.73, 2.79°", rae, steep, reference=(c, 1.024, 0.02079)),
+        case("NACA0012, M 0.5, 1.25°", naca, slow, reference=(c, 0.1780, 0.00043)),
+        case("NACA0012, M 0.8, 0°", naca, level, reference=(c, 0.0, 0.00863)),
+        case("NACA0012, M 0.8, 1.25°", naca, lifting, reference=(c, 0.348, 0.02258)),
+        case("RAE2822, far field 50", rae, paper, 2, 50.0, (m, 0.928, 0.01086)),
+        case("RAE2822", rae, paper, 2),
+        case("RAE2822, M 0.73, 2.79°", rae, steep, 2, reference=(m, 1.029, 0.02063)),
+        case("NACA0012, M 0.5, 1.25°", naca, slow, 2, reference=(m, 0.1782, 0.00010)),
+        case("NACA0012, M 0.8, 0°", naca, level, 2, reference=(m, 0.0, 0.00832)),
+        case("NACA0012, M 0.8, 1.25°", naca, lifting, 2, reference=(m, 0.352, 0.02250)),
+        case("NACA0012, M 0.5, 1.25°", naca, slow, 4, reference=(f, 0.1782, 0.00004)),
+        case("NACA0012, M 0.8, 0°", naca, level, 4, reference=(f, 0.0, 0.00828)),
+    ]
+
+
+def solve(case: Case) -> tuple[SteadyFlow, dict[str, object]]:
+    """A case's flow and its row of the table; one more mesh in the cycle for each halving."""
+    start = time.perf_counter(), time.process_time()
+    levels = SteadyConfig().levels + case.refinement.bit_length() - 1
+    flow = steady_flow(c_mesh(case.shape, case.mesh), case.stream, SteadyConfig(levels=levels))
+    ours = {"lift": flow.lift.item(), "drag": flow.drag.item()}
+    row = {
+        "case": case.name,
+        "mach": case.stream.mach,
+        "incidence_degrees": case.stream.incidence,
+        "far_field_chords": case.mesh.far_field,
+        "nodes": f"{case.mesh.around + 1} x {case.mesh.outward + 1}",
+        **ours,
+        "reference": case.reference,
+        "difference_percent": {
+            key: 100 * (ours[key] / value - 1)
+            for key in ours
+            if (value := case.reference[key]) is not None and value != 0
+        },
+        "converged": flow.converged.item(),
+        "cycles": flow.cycles.item(),
+        "residual_fell_to": flow.residual.item(),
+        "lift_drift": flow.lift_drift.item(),
+        "seconds_wall": time.perf_counter() - start[0],
+        "seconds_cpu": time.process_time() - start[1],
+    }
+    return flow, row
+
+
+def fixture_flows() -> tuple[list[dict[str, object]], list[dict[str, np.ndarray]]]:
+    """The six reference flows beside ours: figures, and fields to draw."""
+    rows, pictures = [], []
+    for bumps in (10, 15):
+        with np.load(FIXTURES / f"airfoil_{bumps}.npz") as arrays:
+            reference = {key: arrays[key] for key in arrays}
+        for k, psi in enumerate(torch.from_numpy(reference["psi"])):
+            flow = Airfoil(bumps=bumps).flow(psi[None], resolution=128)
+            ours, theirs = flow.density[0, 0].numpy(), reference["density"][k]
+            outside = ~reference["mask"][k]
+            error = np.abs(ours - theirs)[outside]
+            rows.append(
+                {
+                    "bumps": bumps,
+                    "sample": k,
+                    "density_error_percent": float(100 * error.mean() / theirs[outside].mean()),
+                    "largest_density_error": float(error.max()),
+                    "mask_pixels_that_differ": int((flow.mask[0, 0].numpy() == outside).sum()),
+                    "lift": flow.lift.item(),
+                    "drag": flow.drag.item(),
+                    "reference": {
+                        "lift": float(reference["cl"][k]),
+                        "drag": float(reference["cd"][k]),
+                    },
+                    "converged": flow.converged.item(),
+                }
+            )
+            pictures.append({"ours": ours, "theirs": theirs, "outside": outside})
+    return rows, pictures
+
+
+def random_shapes(bumps: int) -> dict[str, object]:
+    """How many of some random shapes settle, and how much they differ."""
+    problem = Airfoil(bumps=bumps)
+    flows = []
+    for seed in range(RANDOM_SHAPES):
+        psi = problem.sample_coefficients(torch.Generator().manual_seed(seed))
+        flows.append(steady_flow(c_mesh(perturbed(rae2822(), psi)), problem.stream))
+    lift, drag = (torch.cat([getattr(f, key) for f in flows]) for key in ("lift", "drag"))
+    density = torch.cat([density_on(f, problem.grid(128)) for f in flows])
+    return {
+        "bumps": bumps,
+        "shapes": RANDOM_SHAPES,
+        "converged": sum(f.converged.item() for f in flows),
+        "most_cycles": max(f.cycles.item() for f in flows),
+        "lift": [lift.min().item(), lift.mean().item(), lift.max().item()],
+        "drag": [drag.min().item(), drag.mean().item(), drag.max().item()],
+        "density": [density.min().item(), density.mean().item(), density.max().item()],
+    }
+
+
+def criteria(rows: list[dict], fixtures: list[dict]) -> list[dict[str, object]]:
+    """What was asked for, what came out."""
+
+    def find(name: str, nodes: str) -> dict:
+        return next(row for row in rows if (row["case"], row["nodes"]) == (name, nodes))
+
+    coarse, middle, fine = "243 x 43", "485 x 85", "969 x 169"
+    rae = find("RAE2822", coarse)["difference_percent"]
+    distant = find("RAE2822, far field 50", middle)["difference_percent"]
+    lifting = find("NACA0012, M 0.8, 1.25°", coarse)["lift"]
+    level = find("NACA0012, M 0.8, 0°", middle)["drag"]
+    slow = [find("NACA0012, M 0.5, 1.25°", nodes) for nodes in (coarse, middle, fine)]
+    drags = [row["drag"] for row in slow]
+    slow_lift = 100 * (slow[0]["lift"] / 0.178 - 1)
+    worst = max(row["density_error_percent"] for row in fixtures)
+    checks = [
+        (
+            "RAE2822, 243 x 43, far field 20: lift within 1.5 %",
+            rae["lift"],
+            abs(rae["lift"]) <= 1.5,
+        ),
+        ("RAE2822, 243 x 43, far field 20: drag within 6 %", rae["drag"], abs(rae["drag"]) <= 6),
+        (
+            "RAE2822, refined, far field 50: lift within 1.5 %",
+            distant["lift"],
+            abs(distant["lift"]) <= 1.5,
+        ),
+        ("NACA0012, M 0.8, 1.25°: lift in [0.33, 0.36]", lifting, 0.33 <= lifting <= 0.36),
+        (
+            "NACA0012, M 0.8, 0°, refined: drag within 3 % of 0.0083",
+            100 * (level / 0.0083 - 1),
+            abs(level / 0.0083 - 1) <= 0.03,
+        ),
+        ("NACA0012, M 0.5: lift within 1 % of 0.178", slow_lift, abs(slow_lift) <= 1),
+        (
+            "NACA0012, M 0.5: spurious drag falls with refinement",
+            drags,
+            abs(drags[2]) < abs(drags[1]) < abs(drags[0]),
+        ),
+        ("reference flows: mean density error within 1 %", worst, worst <= 1),
+    ]
+    return [{"what": what, "measured": value, "met": bool(met)} for what, value, met in checks]
+
+
+def draw_fixtures(pictures: list[dict[str, np.ndarray]]) -> None:
+    figure, axes = plt.subplots(
+        len(pictures), 3, figsize=(9, 2.6 * len(pictures)), layout="constrained"
+    )
+    for row, picture in zip(axes, pictures, strict=True):
+        hidden = ~picture["outside"]
+        panels = (
+            ("ours", picture["ours"], {"vmin": 0.5, "vmax": 1.25}),
+            ("reference solver", picture["theirs"], {"vmin": 0.5, "vmax": 1.25}),
+            ("|difference|", np.abs(picture["ours"] - picture["theirs"]), {"cmap": "magma"}),
+        )
+        for axis, (title, values, style) in zip(row, panels, strict=True):
+            shown = np.ma.array(values, mask=hidden)
+            image = axis.imshow(shown, origin="lower", extent=(-0.75, 1.75) * 2, **style)
+            axis.set(title=title, xticks=[], yticks=[])
+            figure.colorbar(image, ax=axis, shrink=0.8)
+    figure.suptitle("Density past six airfoils")
+    figure.savefig(OUT / "validation-airfoil-fixtures.png", dpi=110)
+
+
+def draw_mesh() -> None:
+    mesh = c_mesh(rae2822())
+    x, y = mesh.nodes[0].numpy()
+    figure, axes = plt.subplots(1, 4, figsize=(16, 4), layout="constrained")
+    views = (
+        ("243 × 43 nodes", (-25, 25), (-45, 45)),
+        ("the airfoil", (-0.3, 1.3), (-0.8, 0.8)),
+        ("nose", (-0.03, 0.07), (-0.05, 0.05)),
+        ("trailing edge", (0.93, 1.07), (-0.07, 0.07)),
+    )
+    for axis, (title, across, up) in zip(axes, views, strict=True):
+        axis.plot(x, y, color="0.4", lw=0.4)
+        axis.plot(x.T, y.T, color="0.4", lw=0.4)
+        axis.set(title=title, xlim=across, ylim=up, aspect="equal")
+    figure.savefig(OUT / "validation-airfoil-mesh.png", dpi=110)
+
+
+def draw_pressure(flows: dict[str, SteadyFlow]) -> None:
+    figure, axis = plt.subplots(figsize=(6, 4.5), layout="constrained")
+    for (label, flow), style in zip(flows.items(), ("-", "--"), strict=True):
+        x, cp = (values[0].numpy() for values in flow.surface_pressure())
+        axis.plot(x, cp, style, label=f"{label}: $C_L$ {flow.lift.item():.4f}", lw=1)
+    axis.axvline(0.636, color="0.7", lw=0.8, label="shock of the reference, x = 0.636")
+    axis.invert_yaxis()
+    axis.set(xlabel="x", ylabel="$C_p$", title="RAE2822, Mach 0.729, 2.31°")
+    axis.legend(frameon=False)
+    figure.savefig(OUT / "validation-airfoil-pressure.png", dpi=110)
+
+
+def draw_far_field(rows: list[dict]) -> None:
+    """Lift against 1/distance, ours with and without vortex, and the reference solver's."""
+    figure, axis = plt.subplots(figsize=(6, 4.5), layout="constrained")
+    coarse = [r for r in rows if r["case"].startswith("RAE2822") and r["nodes"] == "243 x 43"]
+    coarse = [r for r in coarse if "M 0.73" not in r["case"]]
+    for label, vortex in (("ours, vortex", True), ("ours, no vortex", False)):
+        chosen = [r for r in coarse if ("no vortex" not in r["case"]) == vortex]
+        points = sorted((1 / r["far_field_chords"], r["lift"]) for r in chosen)
+        axis.plot(*zip(*points, strict=True), "o-", label=label, ms=4)
+    theirs = [r for r in coarse if r["reference"]["lift"] and "no vortex" not in r["case"]]
+    points = sorted((1 / r["far_field_chords"], r["reference"]["lift"]) for r in theirs)
+    axis.plot(*zip(*points, strict=True), "s--", label="reference solver, vortex", ms=4)
+    axis.set(xlabel="1 / distance of the far field, 1/chords", ylabel="$C_L$", xlim=(0, None))
+    axis.set_title("RAE2822 on 243 × 43 nodes: lift and the far field")
+    axis.legend(frameon=False)
+    figure.savefig(OUT / "validation-airfoil-far-field.png", dpi=110)
+
+
+def main() -> None:
+    OUT.mkdir(exist_ok=True)
+    draw_mesh()
+    quality = mesh_quality(c_mesh(rae2822()))
+    fixtures, pictures = fixture_flows()
+    draw_fixtures(pictures)
+    print(*fixtures, sep="\n", flush=True)
+    rows, shown = [], {}
+    for this in cases():
+        flow, row = solve(this)
+        rows.append(row)
+        if this.name == "RAE2822":
+            shown[row["nodes"]] = flow
+        print(row, flush=True)
+    draw_pressure(shown)
+    draw_far_field(rows)
+    report = {
+        "criteria": criteria(rows, fixtures),
+        "flows": rows,
+        "reference_flows": fixtures,
+        "random_shapes": [random_shapes(bumps) for bumps in (10, 15)],
+        "mesh": {
+            "least_area": quality.least_area.item(),
+            "largest_cosine_between_sides": quality.most_skew.item(),
+            "largest_ratio_of_neighbouring_areas": quality.most_growth.item(),
+        },
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+    }
+    (OUT / "validation-airfoil.json").write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
