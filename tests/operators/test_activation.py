@@ -89,15 +89,6 @@ def test_bands_are_the_matrices(size_in, size_out, upsampling, boundary, sigma):
     torch.testing.assert_close(module.by_bands(x), module.by_matrices(x), rtol=0, atol=1e-13)
 
 
-def test_parts_are_the_whole(monkeypatch):
-    torch.manual_seed(0)
-    module = Activation(2, (32, 32), (32, 32), "gelu", WindowedSinc(), "even", 2)
-    x = torch.randn(5, 2, 32, 32)
-    whole = module(x)
-    monkeypatch.setattr("torchcno.operators.activation.PART", 2 * 2 * 64 * 64)
-    torch.testing.assert_close(module(x), whole)
-
-
 def test_large_grids_never_meet_a_matrix():
     n = 20_000  # whose matrices would take gigabytes
     module = Activation(1, (n,), (n,), "tanh", WindowedSinc(), "periodic", 2)

@@ -246,9 +246,13 @@ def test_a_kernel_that_does_not_compile_gives_way_to_matrix_products(monkeypatch
     assert distance(first, definition(*arguments)[0]) < 1e-6
 
 
-def test_the_cpu_has_no_fused_kernel():
+def test_the_cpu_has_programs_for_local_filters_and_kinks_alone():
     x, _ = fields((8, 8))
-    assert not kernels.is_supported(x, *matrices((8, 8), (8, 8)), "relu")
+    both = matrices((8, 8), (8, 8))
+    assert kernels.is_supported(x, *both, "relu", local=True)
+    assert not kernels.is_supported(x, *both, "relu", local=False)
+    assert not kernels.is_supported(x, *both, "gelu", local=True)
+    assert not kernels.is_supported(x.double(), *both, "relu", local=True)
 
 
 def check_operator(x, bias, ups, downs, sigma="leaky_relu", arithmetic="tf32"):
@@ -260,7 +264,7 @@ def check_operator(x, bias, ups, downs, sigma="leaky_relu", arithmetic="tf32"):
     x, bias = x.cuda(), bias.cuda().requires_grad_()
     x = (x.contiguous(memory_format=layout) if layout else x).requires_grad_()
     ups, downs = [u.cuda() for u in ups], [d.cuda() for d in downs]
-    assert kernels.is_supported(x, ups, downs, sigma)
+    assert kernels.is_supported(x, ups, downs, sigma, local=True)
     y, dy, dx, dbias = definition(x.detach(), bias.detach(), ups, downs, sigma)
     fused = kernels.fused_activation(x, bias, ups, downs, sigma)
     gradients = torch.autograd.grad(fused, [x, bias], dy.to(x.dtype))

@@ -2,9 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,61 +11,35 @@ from torch import Tensor, nn
 from torchcno.operators import kernels
 from torchcno.operators.bands import Bands, band, fir_taps
 from torchcno.operators.filters import Boundary, LowPass, WindowedSinc
-from torchcno.operators.resampling import Matrices, activation_matrices, fine_rate
+from torchcno.operators.resampling import Matrices, activation_matrices
 from torchcno.selection import select
 
-
-@dataclass(frozen=True)
-class Sigma:
-    """σ(t) = gain · function(t)."""
-
-    function: Callable[[Tensor], Tensor]
-    gain: float = 1.0
-    # The function and its derivative times g in the memory of t and g, where torch has them: on a
-    # CPU fresh memory for a fine grid costs several times the arithmetic.
-    overwrite: Callable[[Tensor], Tensor] | None = None
-    overwrite_gradient: Callable[[Tensor, Tensor], Tensor] | None = None
-
-    def __call__(self, t: Tensor) -> Tensor:
-        """σ(t)."""
-        return self.function(t) if self.gain == 1 else self.gain * self.function(t)
-
-    def gradient(self, g: Tensor, t: Tensor) -> Tensor:
-        """g · function'(t); g may be overwritten."""
-        if self.overwrite_gradient is not None:
-            return self.overwrite_gradient(g, t)
-        product: Tensor = torch.func.vjp(self.function, t)[1](g)[0]
-        return product
+Sigma = Callable[[Tensor], Tensor]
 
 
-def _leaky_relu_gradient(g: Tensor, t: Tensor) -> Tensor:
-    return torch.ops.aten.leaky_relu_backward.grad_input(g, t, 0.2, False, grad_input=g)
+def leaky_relu(t: Tensor) -> Tensor:
+    """√2 t where t > 0, else 0.2 √2 t: the authors' slope, and the gain that keeps a variance."""
+    return math.sqrt(2) * F.leaky_relu(t, 0.2)
 
 
-def _polynomial(t: Tensor) -> Tensor:
+def polynomial(t: Tensor) -> Tensor:
+    """t/2 + (1 + t²)/√(8π): the quadratic nearest to ReLU under the normal distribution.
+
+    Squaring doubles a band and no more, so that N_σ = 2 is exactly alias-free.
+    """
     return 0.5 * t + (1 + t * t) / math.sqrt(8 * math.pi)
 
 
-# `leaky_relu` has the authors' slope, and the gain that keeps a variance. `polynomial` is the
-# quadratic nearest to ReLU under the normal distribution: squaring doubles a band and no more, so
-# that N_σ = 2 is exactly alias-free.
 SIGMAS: dict[str, Sigma] = {
-    "leaky_relu": Sigma(
-        partial(F.leaky_relu, negative_slope=0.2),
-        gain=math.sqrt(2),
-        overwrite=partial(F.leaky_relu, negative_slope=0.2, inplace=True),
-        overwrite_gradient=_leaky_relu_gradient,
-    ),
-    "relu": Sigma(F.relu, overwrite=torch.relu_),
-    "gelu": Sigma(F.gelu),
-    "silu": Sigma(F.silu, overwrite=partial(F.silu, inplace=True)),
-    "tanh": Sigma(torch.tanh, overwrite=torch.tanh_),
-    "polynomial": Sigma(_polynomial),
+    "leaky_relu": leaky_relu,
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "tanh": torch.tanh,
+    "polynomial": polynomial,
 }
 
-BANDED_FROM = 32  # points an axis where FIR filters overtake matrices on a CPU, in float32
 LARGEST_MATRIX = 1024  # points an axis beyond which matrices are not even made
-PART = 2**20  # fine samples at a time on a CPU: what its caches hold
 
 
 def filtered_activation(
@@ -82,50 +53,13 @@ def filtered_activation(
 
         Y = D_y σ(U_y (X + b) U_xᵀ) D_xᵀ
 
-    This is the definition; `torchcno.operators.kernels` computes the same in one pass on CUDA.
+    This is the definition; `torchcno.operators.kernels` computes the same in one pass.
     """
     return _activate(x, bias, Matrices(ups, downs), sigma)
 
 
 def _activate(x: Tensor, bias: Tensor, way: Matrices | Bands, sigma: Sigma) -> Tensor:
-    fine = way.up(x + bias.view(-1, *[1] * (x.ndim - 2)))
-    y = way.down(sigma.function(fine))
-    return y if sigma.gain == 1 else sigma.gain * y  # linear: cheaper here than on the fine grid
-
-
-class _InParts(torch.autograd.Function):
-    """Σ a few samples at a time, so that a CPU's caches hold their fine grids.
-
-    Nothing of the fine grids is kept: fresh memory for them costs more than making them again.
-    """
-
-    @staticmethod
-    def forward(
-        x: Tensor, bias: Tensor, way: Matrices | Bands, sigma: Sigma, samples: int
-    ) -> Tensor:
-        """Σ x."""
-        overwriting = replace(sigma, function=sigma.overwrite or sigma.function)
-        return torch.cat([_activate(part, bias, way, overwriting) for part in x.split(samples)])
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep the coarse field alone."""
-        x, bias, ctx.way, ctx.sigma, ctx.samples = inputs
-        ctx.save_for_backward(x, bias)
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        x, bias = ctx.saved_tensors
-        way, sigma = ctx.way, ctx.sigma
-        if torch.is_grad_enabled():  # to be differentiated again: nothing may be overwritten
-            sigma = replace(sigma, overwrite_gradient=None)
-        dx = []
-        for part, dy_part in zip(x.split(ctx.samples), dy.split(ctx.samples), strict=True):
-            fine = way.up(part + bias.view(-1, *[1] * (x.ndim - 2)))
-            dfine = way.down_adjoint(dy_part if sigma.gain == 1 else sigma.gain * dy_part)
-            dx.append(way.up_adjoint(sigma.gradient(dfine, fine)))
-        gradient = torch.cat(dx)
-        return gradient, gradient.sum((0, *range(2, x.ndim))), None, None, None
+    return way.down(sigma(way.up(x + bias.view(-1, *[1] * (x.ndim - 2)))))
 
 
 class Activation(nn.Module):
@@ -150,9 +84,9 @@ class Activation(nn.Module):
         self.size_in, self.size_out = tuple(size_in), tuple(size_out)
         self.bias = nn.Parameter(torch.zeros(channels))
         axes = list(zip(size_in, size_out, strict=True))
-        self.fine_points = math.prod(fine_rate(max(axis), upsampling) for axis in axes)
         bands = [band(*axis, upsampling, filter, boundary) for axis in axes]
         self.bands = [b for b in bands if b is not None] if all(bands) else None
+        self.local = isinstance(filter, WindowedSinc)
         self.dense = self.bands is None or max(*size_in, *size_out) <= LARGEST_MATRIX
         self._exact: dict[str, Tensor] = {}
         for i, axis in enumerate(axes):
@@ -194,40 +128,22 @@ class Activation(nn.Module):
         self, x: Float[Tensor, "batch channel *space"]
     ) -> Float[Tensor, "batch channel *out_space"]:
         """Σ x, the same numbers by whichever way is fastest."""
-        if not self.dense or self._prefers_bands(x):
-            return self._through(self._by_bands(), x)
-        if kernels.is_supported(x, self.ups, self.downs, self.sigma):
+        if not self.dense:
+            return self.by_bands(x)
+        if kernels.is_supported(x, self.ups, self.downs, self.sigma, self.local):
             return kernels.fused_activation(x, self.bias, self.ups, self.downs, self.sigma)
-        return self._through(Matrices(self.ups, self.downs), x)
+        return self.by_matrices(x)
 
     def by_matrices(self, x: Tensor) -> Tensor:
         """Σ x by one matrix an axis."""
-        return self._through(Matrices(self.ups, self.downs), x)
+        return _activate(x, self.bias, Matrices(self.ups, self.downs), SIGMAS[self.sigma])
 
     def by_bands(self, x: Tensor) -> Tensor:
         """Σ x by FIR filters."""
-        return self._through(self._by_bands(), x)
-
-    def _by_bands(self) -> Bands:
         if self.bands is None:
             raise ValueError(f"{self} has no FIR form; use `by_matrices`.")
-        return Bands(
-            self.bands, self._an_axis("up_taps"), self._an_axis("down_taps"), self.boundary
-        )
-
-    def _prefers_bands(self, x: Tensor) -> bool:
-        # Single-channel convolutions are fast on the CPU in float32 only.
-        fast = x.device.type == "cpu" and x.dtype is torch.float32
-        return fast and self.bands is not None and max(self.size_in + self.size_out) >= BANDED_FROM
-
-    def _through(self, way: Matrices | Bands, x: Tensor) -> Tensor:
-        # A tracer wants one graph, and autocast is off when a backward pass makes the grid again.
-        plain = torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
-        if plain or x.device.type != "cpu":
-            return _activate(x, self.bias, way, SIGMAS[self.sigma])
-        samples = max(1, PART // (len(self.bias) * self.fine_points))
-        y: Tensor = _InParts.apply(x, self.bias, way, SIGMAS[self.sigma], samples)
-        return y
+        taps = self._an_axis("up_taps"), self._an_axis("down_taps")
+        return _activate(x, self.bias, Bands(self.bands, *taps, self.boundary), SIGMAS[self.sigma])
 
     def extra_repr(self) -> str:
         """What `print` shows."""

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from torchcno.operators.convolution import extend, extend_adjoint
+from torchcno.operators.convolution import extend
 from torchcno.operators.filters import Boundary, LowPass, WindowedSinc, kaiser_sinc
 from torchcno.operators.resampling import fine_rate
 
@@ -91,27 +91,12 @@ class Bands:
             x = _along(F.conv_transpose2d, x, taps, axis, b.up, b.crop)
         return x
 
-    def up_adjoint(self, g: Float[Tensor, "batch channel *fine"]) -> Tensor:
-        """Uᵀ g."""
-        for axis, b, taps in self._axes(self.up_taps):
-            g = _along(F.conv2d, g, taps, axis, b.up, b.crop)
-        for axis, b, _ in self._axes(self.up_taps):
-            g = extend_adjoint(g, b.margin, self.boundary, axis)
-        return g
-
     def down(self, y: Float[Tensor, "batch channel *fine"]) -> Tensor:
         """D y."""
         for axis, b, taps in self._axes(self.down_taps):
             y = extend(y, b.fine_margin, self.boundary, axis)
             y = _along(F.conv2d, y, taps, axis, b.down)
         return y
-
-    def down_adjoint(self, g: Float[Tensor, "batch channel *space"]) -> Tensor:
-        """Dᵀ g."""
-        for axis, b, taps in reversed(self._axes(self.down_taps)):
-            g = _along(F.conv_transpose2d, g, taps, axis, b.down)
-            g = extend_adjoint(g, b.fine_margin, self.boundary, axis)
-        return g
 
     def _axes(self, taps: Sequence[Tensor]) -> list[tuple[int, Band, Tensor]]:
         return list(zip(range(-len(self.bands), 0), self.bands, taps, strict=True))

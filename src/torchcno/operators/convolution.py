@@ -79,25 +79,3 @@ def extend(
         return torch.cat([last, x, first], dim=axis)
     sign = -1 if boundary == "odd" else 1
     return torch.cat([sign * first.flip(axis), x, sign * last.flip(axis)], dim=axis)
-
-
-def extend_adjoint(
-    g: Float[Tensor, "..."], margin: int, boundary: Boundary, axis: int
-) -> Float[Tensor, "..."]:
-    """The adjoint of `extend`: what lies in the margins goes back to the samples it came from."""
-    if margin == 0:
-        return g
-    n = g.shape[axis] - 2 * margin
-    inner = g.narrow(axis, margin, n)
-    if boundary == "zero":
-        return inner
-    left, right = g.narrow(axis, 0, margin), g.narrow(axis, margin + n, margin)
-    if boundary == "periodic":
-        to_first, to_last = right, left
-    else:
-        sign = -1 if boundary == "odd" else 1
-        to_first, to_last = sign * left.flip(axis), sign * right.flip(axis)
-    inner = inner.clone()
-    inner.narrow(axis, 0, margin).add_(to_first)
-    inner.narrow(axis, n - margin, margin).add_(to_last)
-    return inner

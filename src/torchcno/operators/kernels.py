@@ -4,9 +4,9 @@
 
 This is `torchcno.operators.activation.filtered_activation` as one operator,
 `torch.ops.torchcno.filtered_activation`, so that autograd, torch.compile, torch.export and CUDA
-graphs see a single node. On CUDA it runs the Triton programs of `triton_activation.py`. Nothing of
-the fine grid reaches device memory: the backward pass makes it again. Elsewhere the operator is
-matrix products.
+graphs see a single node. On CUDA it runs the Triton programs of `triton_activation.py`, on a CPU
+the compiled loops of `cpu_activation.py`. Nothing of the fine grid leaves the chip: the backward
+pass makes it again. What neither of them covers is matrix products.
 """
 
 import importlib.util
@@ -23,6 +23,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 Arithmetic = Literal["fp32", "tf32", "bf16"]
 
 SIGMAS = frozenset({"leaky_relu", "relu", "gelu", "silu", "tanh", "polynomial"})
+CPU_SIGMAS = frozenset({"leaky_relu", "relu"})
 # Points an axis that fit on chip, by dimension; exact products hold every factor in two parts.
 LARGEST = {1: 256, 2: 128}
 LARGEST_EXACT = {1: 256, 2: 32}
@@ -32,23 +33,30 @@ DTYPES = frozenset({torch.float32, torch.bfloat16})
 _HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
-def is_supported(x: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str) -> bool:
+def is_supported(
+    x: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str, local: bool
+) -> bool:
     """Whether the fused operator is the faster way: by device, type, dimension, size and σ.
 
-    A decision by metadata alone, so that it can be traced. The matrices must be constants: the
-    operator has no gradient with respect to them.
+    A decision by metadata alone, so that it can be traced; `local` says that the matrices are
+    mostly zeros, which the CPU's program lives on. The matrices must be constants: the operator
+    has no gradient with respect to them.
     """
-    largest = LARGEST_EXACT if _arithmetic(x) == "fp32" else LARGEST
-    sizes = [*(up.shape[1] for up in ups), *(down.shape[0] for down in downs)]
-    return (
-        sigma in SIGMAS
-        and x.ndim == 2 + len(ups)
-        and x.dtype in DTYPES
-        and max(sizes) <= largest.get(len(ups), 0)
-        and not any(matrix.requires_grad for matrix in [*ups, *downs])
-        and x.is_cuda
-        and _HAS_TRITON
-    )
+    constant = not any(matrix.requires_grad for matrix in [*ups, *downs])
+    if x.ndim != 2 + len(ups) or not constant:
+        return False
+    if x.is_cuda:
+        largest = LARGEST_EXACT if _arithmetic(x) == "fp32" else LARGEST
+        sizes = [*(up.shape[1] for up in ups), *(down.shape[0] for down in downs)]
+        fits = max(sizes) <= largest.get(len(ups), 0)
+        return _HAS_TRITON and fits and x.dtype in DTYPES and sigma in SIGMAS
+    return local and _runs_on_cpu(x, sigma)
+
+
+def _runs_on_cpu(x: Tensor, sigma: str) -> bool:
+    """Whether `cpu_activation` has a program for these fields."""
+    on_cpu = x.device.type == "cpu" and x.dtype is torch.float32
+    return on_cpu and x.ndim <= 4 and sigma in CPU_SIGMAS
 
 
 def fused_activation(
@@ -69,7 +77,11 @@ def fused_activation(
 def _forward(
     x: Tensor, bias: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
 ) -> Tensor:
-    return _dense(x, bias, ups, downs, sigma)
+    if not _runs_on_cpu(x, sigma):
+        return _dense(x, bias, ups, downs, sigma)
+    from torchcno.operators import cpu_activation
+
+    return cpu_activation.launch_forward(x, bias, ups, downs, sigma)
 
 
 @torch.library.custom_op("torchcno::filtered_activation_backward", mutates_args=())
@@ -81,7 +93,11 @@ def _backward(
     downs: Sequence[Tensor],
     sigma: str,
 ) -> tuple[Tensor, Tensor]:
-    return _dense_backward(dy, x, bias, ups, downs, sigma)
+    if not _runs_on_cpu(x, sigma):
+        return _dense_backward(dy, x, bias, ups, downs, sigma)
+    from torchcno.operators import cpu_activation
+
+    return cpu_activation.launch_backward(dy, x, bias, ups, downs, sigma)
 
 
 @_forward.register_kernel("cuda")

@@ -95,18 +95,9 @@ class Matrices:
         """U x, the last axis first: the least work."""
         return _along_all(reversed(self.ups), x, reversed(range(-len(self.ups), 0)))
 
-    def up_adjoint(self, g: Float[Tensor, "batch channel *fine"]) -> Tensor:
-        """Uᵀ g."""
-        return _along_all([up.T for up in self.ups], g, range(-len(self.ups), 0))
-
     def down(self, y: Float[Tensor, "batch channel *fine"]) -> Tensor:
         """D y."""
         return _along_all(self.downs, y, range(-len(self.downs), 0))
-
-    def down_adjoint(self, g: Float[Tensor, "batch channel *space"]) -> Tensor:
-        """Dᵀ g."""
-        downs = [down.T for down in reversed(self.downs)]
-        return _along_all(downs, g, reversed(range(-len(downs), 0)))
 
 
 def _along_all(matrices: Iterable[Tensor], x: Tensor, axes: Iterable[int]) -> Tensor:

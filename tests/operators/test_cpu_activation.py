@@ -1,0 +1,73 @@
+"""The CPU's compiled loops are the definition, outputs and gradients."""
+
+import pytest
+import torch
+
+from torchcno.operators.activation import SIGMAS, filtered_activation
+from torchcno.operators.cpu_activation import launch_backward, launch_forward
+from torchcno.operators.filters import WindowedSinc
+from torchcno.operators.resampling import activation_matrices
+
+CASES = [
+    # batch, channels, points in, points out: several samples a group, one, a last group of fewer
+    (3, 5, (12, 10), (12, 10)),
+    (5, 30, (16, 8), (8, 16)),
+    (2, 70, (8, 8), (12, 4)),
+    (4, 3, (20,), (10,)),
+]
+
+
+def case(batch, channels, size_in, size_out, boundary):
+    torch.manual_seed(0)
+    pairs = [
+        activation_matrices(n, m, 2, WindowedSinc(), boundary)
+        for n, m in zip(size_in, size_out, strict=True)
+    ]
+    ups, downs = [up.float() for up, _ in pairs], [down.float() for _, down in pairs]
+    x, dy = torch.randn(batch, channels, *size_in), torch.randn(batch, channels, *size_out)
+    return x, torch.randn(channels), ups, downs, dy
+
+
+def definition(x, bias, ups, downs, dy, sigma):
+    """Y, dX and db in float64."""
+    x, bias = x.double().requires_grad_(), bias.double().requires_grad_()
+    ups, downs = [up.double() for up in ups], [down.double() for down in downs]
+    y = filtered_activation(x, bias, ups, downs, SIGMAS[sigma])
+    return y.detach(), *torch.autograd.grad(y, (x, bias), dy.double())
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("boundary", ["zero", "periodic", "even", "odd"])
+@pytest.mark.parametrize("shapes", CASES, ids=str)
+def test_the_loops_are_the_definition(shapes, boundary, channels_last):
+    x, bias, ups, downs, dy = case(*shapes, boundary)
+    if channels_last and x.ndim == 4:
+        x, dy = (t.contiguous(memory_format=torch.channels_last) for t in (x, dy))
+    for sigma in ("leaky_relu", "relu"):
+        y = launch_forward(x, bias, ups, downs, sigma)
+        dx, dbias = launch_backward(dy, x, bias, ups, downs, sigma)
+        for result, truth in zip(
+            (y, dx, dbias), definition(x, bias, ups, downs, dy, sigma), strict=True
+        ):
+            assert (result - truth).norm() < 1e-6 * truth.norm()
+        assert y.stride() == torch.empty_like(dy).stride()
+        assert dx.stride() == x.stride()
+
+
+def test_threads_change_no_bit():
+    x, bias, ups, downs, dy = case(7, 9, (16, 16), (8, 8), "zero")
+    results = []
+    before = torch.get_num_threads()
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        results.append(launch_backward(dy, x, bias, ups, downs, "leaky_relu")[0])
+    torch.set_num_threads(before)
+    assert torch.equal(*results)
+
+
+def test_what_is_not_a_number_stays_so():
+    x, bias, ups, downs, _ = case(1, 2, (8, 8), (8, 8), "zero")
+    x[0, 0, 3, 3] = torch.nan
+    y = launch_forward(x, bias, ups, downs, "leaky_relu")
+    assert y[0, 0, 3, 3].isnan()
+    assert y[0, 1].isfinite().all()
