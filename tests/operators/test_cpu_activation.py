@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from torchcno.operators.activation import SIGMAS, filtered_activation
+from torchcno.operators.activation import SIGMAS, Activation, filtered_activation
 from torchcno.operators.cpu_activation import launch_backward, launch_forward
 from torchcno.operators.filters import WindowedSinc
 from torchcno.operators.resampling import activation_matrices
@@ -71,3 +71,14 @@ def test_what_is_not_a_number_stays_so():
     y = launch_forward(x, bias, ups, downs, "leaky_relu")
     assert y[0, 0, 3, 3].isnan()
     assert y[0, 1].isfinite().all()
+
+
+def test_gradients_can_be_differentiated_again():
+    torch.manual_seed(0)
+    module = Activation(2, (8, 8), (8, 8), "leaky_relu", WindowedSinc(), "zero", 2)
+    x = torch.randn(1, 2, 8, 8, requires_grad=True)
+    seconds = []
+    for way in (module, module.by_matrices):
+        (gradient,) = torch.autograd.grad(way(x).square().sum(), x, create_graph=True)
+        seconds.append(torch.autograd.grad(gradient.square().sum(), x)[0])
+    torch.testing.assert_close(*seconds)

@@ -43,7 +43,8 @@ def is_supported(
     has no gradient with respect to them.
     """
     constant = not any(matrix.requires_grad for matrix in [*ups, *downs])
-    if x.ndim != 2 + len(ups) or not constant:
+    transformed = torch._C._are_functorch_transforms_active()  # torch.func sees through products
+    if x.ndim != 2 + len(ups) or not constant or transformed:
         return False
     if x.is_cuda:
         largest = LARGEST_EXACT if _arithmetic(x) == "fp32" else LARGEST
@@ -147,7 +148,10 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _differentiate(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
     x, bias, *matrices = ctx.saved_tensors
     ups, downs = matrices[: ctx.dimension], matrices[ctx.dimension :]
-    dx, dbias = torch.ops.torchcno.filtered_activation_backward(dy, x, bias, ups, downs, ctx.sigma)
+    # A gradient that is to be differentiated again is made of operations that can be.
+    again = torch.is_grad_enabled()
+    backward = _dense_backward if again else torch.ops.torchcno.filtered_activation_backward
+    dx, dbias = backward(dy, x, bias, ups, downs, ctx.sigma)
     return dx, dbias, [None] * ctx.dimension, [None] * ctx.dimension, None
 
 
