@@ -30,3 +30,29 @@ def test_what_is_no_run_is_named(cno, tmp_path, run_folder):
     assert cno("evaluate", run_folder, "--resolutions", "24;48").code == 2
     assert cno("evaluate", run_folder, "--split", "tset").code == 2
     assert cno("evaluate", run_folder, "--device", "cuda:x").code == 2
+
+
+def test_runs_on_many_grids_as_table_json_and_figures(cno, run_folder, tmp_path):
+    table, plot, spectra = (tmp_path / name for name in ("r.json", "r.png", "s.png"))
+    twin = tmp_path / "twin"
+    twin.symlink_to(run_folder)
+    outcome = cno(
+        *("evaluate", run_folder, twin, "--split", "test", "--resolutions", "16,24,32"),
+        *("--samples", 2, "--device", "cpu"),
+        *("--json", table, "--plot", plot, "--spectra", spectra),
+    )
+    assert outcome.code == 0
+    content = json.loads(table.read_text())
+    assert content.keys() == {str(run_folder), str(twin)}  # two folders of one name
+    (run, *_) = content.values()
+    assert run["training_resolution"] == 24
+    assert run["over_training_resolution"]["test"]["24"] == 1
+    medians = {
+        n: summary["relative_l1_median_percent"]["normalized"]
+        for n, summary in run["errors"]["test"].items()
+    }
+    assert medians.keys() == {"16", "24", "32"}
+    assert medians["32"] / medians["24"] == run["over_training_resolution"]["test"]["32"]
+    assert plot.stat().st_size > 0
+    assert spectra.stat().st_size > 0
+    assert cno("evaluate", run_folder, twin, "--save", tmp_path / "all.nc").code == 2

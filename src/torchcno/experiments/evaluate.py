@@ -1,16 +1,18 @@
 """A trained run on data: its errors, by split and resolution."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import xarray
 from torch import Tensor
 
 from torchcno.data.dataset import Fields
 from torchcno.data.dataset import load as load_fields
-from torchcno.evaluation.errors import SampleErrors, sample_errors, summary
+from torchcno.evaluation.errors import SampleErrors, summary
+from torchcno.evaluation.resolution import Refused, ResolutionCurve, at_resolutions
 from torchcno.experiments.run_config import read_config
 from torchcno.experiments.trained import load, pick_device
 
@@ -43,11 +45,13 @@ def evaluate_run(
     resolutions: Sequence[int] = (),
     samples: int | None = None,
     device: str = "auto",
+    refused: Refused | None = None,
 ) -> list[Evaluation]:
     """The errors of a run on `splits`, at `resolutions`: that of training, unless given.
 
     The data are made at the finest resolution and band-limited to the coarser ones, so that all
-    hold the same functions. `samples` of each split: the paper's number, unless given.
+    hold the same functions. `samples` of each split: the paper's number, unless given. Resolutions
+    that the model does not take are told to `refused`; without it they are an error.
     """
     config, operator = read_config(folder), load(folder, pick_device(device))
     resolutions = tuple(resolutions) or (config.resolution,)
@@ -61,12 +65,76 @@ def evaluate_run(
             samples=samples,
             device=pick_device(device),
         )
-        for resolution in resolutions:
-            fields = finest if resolution == max(resolutions) else finest.resampled(resolution)
-            prediction = operator.predict(fields.inputs)
-            errors = sample_errors(prediction, fields, operator.normalization, config.problem.mask)
-            evaluations.append(Evaluation(split, fields, prediction, errors))
+        found = at_resolutions(
+            operator.predict,
+            finest,
+            resolutions,
+            operator.normalization,
+            config.problem.mask,
+            refused,
+        )
+        evaluations += [Evaluation(split, at.fields, at.prediction, at.errors) for at in found]
     return evaluations
+
+
+@dataclass(frozen=True)
+class RunErrors:
+    """The errors of one run among others, and the resolutions that its model refuses."""
+
+    name: str
+    training: int  # the resolution of the training data
+    evaluations: Sequence[Evaluation]
+    refused: Mapping[int, str]
+
+    def curve(self, split: str) -> ResolutionCurve:
+        """The published error, in percent, against the resolution."""
+        errors = {
+            e.resolution: e.summary["relative_l1_median_percent"]["normalized"]
+            for e in self.evaluations
+            if e.split == split
+        }
+        return ResolutionCurve(self.name, self.training, errors, self.refused)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All statistics by split and resolution, for a JSON file."""
+        splits = dict.fromkeys(e.split for e in self.evaluations)
+        return {
+            "training_resolution": self.training,
+            "errors": {
+                split: {str(e.resolution): e.summary for e in self.evaluations if e.split == split}
+                for split in splits
+            },
+            "over_training_resolution": {
+                split: {str(n): ratio for n, ratio in self.curve(split).relative.items()}
+                for split in splits
+            },
+            "refused": {str(n): reason for n, reason in self.refused.items()},
+        }
+
+
+def evaluate_runs(
+    folders: Sequence[str | Path],
+    splits: Sequence[str] = EVALUATED,
+    resolutions: Sequence[int] = (),
+    samples: int | None = None,
+    device: str = "auto",
+) -> list[RunErrors]:
+    """`evaluate_run` for several runs, named by their folders; refused resolutions are kept."""
+    found = []
+    for name, folder in zip(run_names(folders), folders, strict=True):
+        refused: dict[int, str] = {}
+        evaluations = evaluate_run(
+            folder, splits, resolutions, samples, device, refused.__setitem__
+        )
+        training = read_config(folder).resolution
+        found.append(RunErrors(name, training, evaluations, refused))
+    return found
+
+
+def run_names(folders: Sequence[str | Path]) -> list[str]:
+    """The names of the folders, and their paths where two have the same name."""
+    names = [Path(folder).resolve().name for folder in folders]
+    return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
 
 
 def save_evaluations(evaluations: Sequence[Evaluation], path: Path) -> None:

@@ -1,0 +1,89 @@
+"""One operator on many grids: the error against the resolution (figure 2, right).
+
+The data of every resolution are those of the finest grid, band-limited: the same functions, less
+what a grid cannot hold. An operator is applied to them as it is: a CNO goes through the change of
+representation, Eq. (changeofbasis), others see the values of the grid (SM, "Testing at Different
+Resolutions").
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from torchcno.data.dataset import Fields, Normalization
+from torchcno.evaluation.errors import SampleErrors, sample_errors
+from torchcno.training.pairs import Mask
+
+Predict = Callable[[Tensor], Tensor]  # physical inputs to physical outputs on the same grid
+Refused = Callable[[int, str], None]  # a resolution, and why an operator does not take it
+
+
+@dataclass(frozen=True)
+class AtResolution:
+    """Physical predictions on one grid, and their errors."""
+
+    fields: Fields
+    prediction: Tensor  # (sample, out_channel, *space)
+    errors: SampleErrors
+
+
+def at_resolutions(
+    predict: Predict,
+    finest: Fields,
+    resolutions: Sequence[int],
+    normalization: Normalization,
+    mask: Mask | None = None,
+    refused: Refused | None = None,
+) -> Iterator[AtResolution]:
+    """Predictions and errors on grids of `resolutions` points an axis, none finer than `finest`.
+
+    Resolutions that `predict` does not take, by a ValueError, are told to `refused` and left out;
+    without it the error is raised.
+    """
+    for resolution in resolutions:
+        fields = on_grid(finest, resolution)
+        try:
+            prediction = predict(fields.inputs)
+        except ValueError as error:
+            if refused is None:
+                raise
+            refused(resolution, str(error))
+            continue
+        yield AtResolution(
+            fields, prediction, sample_errors(prediction, fields, normalization, mask)
+        )
+
+
+def on_grid(finest: Fields, resolution: int) -> Fields:
+    """The functions of `finest` on `resolution` points an axis, by the resampling that is exact
+    for its layout (`torchcno.spectral.resample`)."""
+    points = finest.grid.shape[-1]
+    if resolution > points:
+        raise ValueError(
+            f"data on {points} points an axis do not determine {resolution}; "
+            f"make them on {resolution} or more."
+        )
+    return finest if resolution == points else finest.resampled(resolution)
+
+
+@dataclass(frozen=True)
+class ResolutionCurve:
+    """An error against the resolution, and how much it changes."""
+
+    name: str
+    training: int  # the resolution of the training data
+    errors: Mapping[int, float]  # by resolution
+    refused: Mapping[int, str]  # why there is no error
+
+    @property
+    def relative(self) -> dict[int, float]:
+        """Each error over that at the training resolution; empty where that was not measured."""
+        if self.training not in self.errors:
+            return {}
+        return {n: error / self.errors[self.training] for n, error in self.errors.items()}
+
+    @property
+    def largest_change(self) -> float | None:
+        """max |error / error at the training resolution − 1|; None where there is no such error."""
+        return max((abs(ratio - 1) for ratio in self.relative.values()), default=None)

@@ -1,0 +1,118 @@
+"""What scales a field has, and at which of them a prediction is wrong.
+
+Fields are expanded in the modes of their grid's layout, scaled so that the sum of |v̂_k|² is the
+mean of v² (Parseval's identity):
+
+    periodic       e^{2πik·ξ}                              |k_a| < n/2
+    cell-centred   Π √2 cos(πk_a ξ_a), 1 for k_a = 0       0 ≤ k_a < n
+    inclusive      Π √2 sin(πk_a ξ_a)                      0 < k_a < n − 1
+
+On an inclusive grid the sines are those of a field less the lines through its end values, which
+the fields of Dirichlet problems do not have.
+"""
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float, Num
+from torch import Tensor
+
+from torchcno.grids import Layout, unit_positions
+from torchcno.spectral import transform
+
+Fields = Float[Tensor, "sample channel *space"]
+
+
+@dataclass(frozen=True)
+class RadialSpectrum:
+    """Energy by the length of the wavenumber."""
+
+    wavenumber: Float[Tensor, " shell"]  # κ = 0, 1, 2 …
+    energy: Float[Tensor, " shell"]  # Σ |v̂_k|² over κ − 1/2 ≤ |k| < κ + 1/2, mean over samples
+
+
+@dataclass(frozen=True)
+class BandError:
+    """The error of a prediction in the modes low ≤ |k|∞ < high."""
+
+    low: int
+    high: int
+    relative: float  # the error's norm over the truth's, in the band; inf where there is no truth
+    share: float  # of the error's energy over all bands
+
+
+def wavenumbers(n: int, layout: Layout) -> Float[Tensor, " k"]:
+    """The wavenumbers of n points, in the order of `coefficients`."""
+    highest = {"periodic": (n - 1) // 2, "cell-centred": n - 1, "inclusive": n - 2}[layout]
+    lowest = {"periodic": -highest, "cell-centred": 0, "inclusive": 1}[layout]
+    return torch.arange(lowest, highest + 1, dtype=torch.float64)
+
+
+def coefficients(v: Fields, layout: Layout) -> Num[Tensor, "sample channel *k"]:
+    """v̂, the coefficients of the modes above, in float64; complex on a periodic grid."""
+    v_hat = v.double()
+    for axis in range(2, v.ndim):
+        matrix = _analysis(v.shape[axis], layout).to(v.device)
+        v_hat = torch.movedim(torch.movedim(v_hat, axis, -1).to(matrix) @ matrix.T, -1, axis)
+    return v_hat
+
+
+def averaged_amplitude(v: Fields, layout: Layout) -> Float[Tensor, "*k"]:
+    """|v̂_k| averaged over samples and channels: figure 2 (left) shows its logarithm."""
+    return coefficients(v, layout).abs().mean((0, 1))
+
+
+def radial_spectrum(v: Fields, layout: Layout) -> RadialSpectrum:
+    """The energy of v in shells of the wavenumber's length, summed over channels."""
+    energy = _energy(v, layout)
+    length = torch.stack(_mesh(v, layout)).square().sum(0).sqrt().to(v.device)
+    shell = length.round().long().flatten()
+    summed = torch.zeros(int(shell.max()) + 1, dtype=torch.float64, device=v.device)
+    summed.index_add_(0, shell, energy.flatten())
+    return RadialSpectrum(torch.arange(len(summed), dtype=torch.float64), summed.cpu())
+
+
+def error_by_band(prediction: Fields, truth: Fields, layout: Layout) -> list[BandError]:
+    """The error in the mean and in octaves, 1 ≤ |k|∞ < 2, 2 ≤ |k|∞ < 4, … over all samples."""
+    error, there = _energy(prediction - truth, layout), _energy(truth, layout)
+    largest = torch.stack(_mesh(truth, layout)).abs().amax(0).to(truth.device)
+    highest = int(largest.max())
+    edges = [0, *(2**j for j in range(highest.bit_length() + 1))]
+    total = float(error.sum())
+    found = []
+    for low, high in pairwise(edges):
+        band = (largest >= low) & (largest < high)
+        if band.any():
+            wrong, right = float(error[band].sum()), float(there[band].sum())
+            relative = math.sqrt(wrong / right) if right > 0 else (math.inf if wrong > 0 else 0.0)
+            found.append(
+                BandError(low, min(high, highest + 1), relative, wrong / total if total else 0.0)
+            )
+    return found
+
+
+def _energy(v: Fields, layout: Layout) -> Float[Tensor, "*k"]:
+    """|v̂_k|², the mean over samples, summed over channels."""
+    return coefficients(v, layout).abs().square().sum(1).mean(0)
+
+
+def _mesh(v: Fields, layout: Layout) -> tuple[Tensor, ...]:
+    axes = [wavenumbers(n, layout) for n in v.shape[2:]]
+    return torch.meshgrid(*axes, indexing="ij")
+
+
+def _analysis(n: int, layout: Layout) -> Num[Tensor, "k n"]:
+    """Samples along one axis to coefficients."""
+    if layout == "periodic":
+        k, xi = wavenumbers(n, layout), unit_positions(n, layout)
+        return torch.exp(-2j * torch.pi * k[:, None] * xi) / n
+    if layout == "cell-centred":
+        cosines = transform(n, n, layout, "even") / math.sqrt(2)
+        cosines[0] *= math.sqrt(2)
+        return cosines
+    xi, ends = unit_positions(n, layout), torch.zeros(2, n, dtype=torch.float64)
+    ends[0, 0] = ends[1, -1] = 1.0
+    lines = torch.stack([1 - xi, xi], dim=1) @ ends
+    return transform(n, n, layout, "odd") @ (torch.eye(n, dtype=torch.float64) - lines) / 2**0.5

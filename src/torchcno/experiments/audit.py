@@ -1,0 +1,53 @@
+"""The audit of trained runs, on samples of their own problems."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torchcno.data.dataset import load as load_fields
+from torchcno.evaluation.aliasing import Audit, audit
+from torchcno.experiments.run_config import read_config
+from torchcno.experiments.trained import load, pick_device
+
+
+def audit_run(
+    folder: str | Path,
+    *,
+    split: str = "test",
+    samples: int = 4,
+    resolutions: Sequence[int] = (),
+    device: str = "auto",
+    name: str | None = None,
+) -> Audit:
+    """The aliasing of a run's operator, from physical inputs to physical outputs.
+
+    On the first `samples` of a split, at the training resolution. `resolutions` are the ladder's.
+    """
+    config, operator = read_config(folder), load(folder, pick_device(device))
+    fields = load_fields(
+        config.problem,
+        split,
+        folder=config.data,
+        resolution=config.resolution,
+        samples=samples,
+        device=pick_device(device),
+    )
+    found = audit(
+        operator,
+        fields.inputs,
+        layout=fields.grid.layout,
+        resolutions=resolutions or None,
+        name=name or Path(folder).resolve().name,
+    )
+    layers = [replace(layer, name=layer.name.removeprefix("network.")) for layer in found.layers]
+    return replace(found, layers=tuple(layers))
+
+
+def audit_report(audits: Sequence[Audit], threshold: float) -> dict[str, Any]:
+    """The audits and their verdicts for a JSON file."""
+    return {
+        "threshold": threshold,
+        "passed": all(found.passes(threshold) for found in audits),
+        "audits": [{**found.as_dict(), "passed": found.passes(threshold)} for found in audits],
+    }

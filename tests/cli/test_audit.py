@@ -1,0 +1,47 @@
+import json
+
+import pytest
+from matplotlib.image import imread
+
+
+@pytest.fixture(scope="session")
+def words():
+    return ("--samples", 2, "--device", "cpu", "--resolutions", "16,24,36")
+
+
+def test_verdict_and_exit_code_follow_the_threshold(cno, run_folder, words, tmp_path):
+    path = tmp_path / "audit.json"
+    outcome = cno("audit", run_folder, *words, "--threshold", 1e-3, "--json", path)
+    assert outcome.code == 0
+    assert "tiny: passes" in outcome.out
+    content = json.loads(path.read_text())
+    (audit,) = content["audits"]
+    assert content["passed"]
+    assert audit["passed"]
+    # Through the change of representation a CNO is one operator, to float32's rounding.
+    assert [rung["size"] for rung in audit["ladder"]] == [[16, 16], [24, 24]]
+    assert audit["worst"] < 1e-5
+    assert all(layer["name"].endswith("activation") for layer in audit["layers"])
+
+    outcome = cno("audit", run_folder, *words, "--threshold", 1e-9)
+    assert outcome.code == 1
+    assert "tiny: FAILS" in outcome.out
+
+
+def test_runs_side_by_side(cno, run_folder, words, tmp_path):
+    path = tmp_path / "audit.png"
+    twin = tmp_path / "twin"
+    twin.symlink_to(run_folder)
+    outcome = cno("audit", run_folder, twin, *words, "--plot", path, "--threshold", 1)
+    assert outcome.code == 0
+    assert imread(path).ndim == 3
+
+
+def test_what_cannot_be_audited_is_named(cno, run_folder, tmp_path):
+    missing = cno("audit", tmp_path / "nothing")
+    assert missing.code == 2
+    assert "does not exist" in missing.err
+    assert cno("audit", run_folder, "--threshold", 0).code == 2
+    assert cno("audit", run_folder, "--resolutions", "a").code == 2
+    assert cno("audit", run_folder, "--split", "tset", "--samples", 1).code == 2
+    assert cno("audit", run_folder, "--samples", 1, "--resolutions", "1,24").code == 2
