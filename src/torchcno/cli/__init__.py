@@ -64,8 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         print(f"torchcno {version('torchcno')}")
         return 0
-    # Threads that wait for one another by spinning stall for a time slice again and again where cores
-    # are shared: a training step of 0.4 s takes 3.5 s. OpenMP reads this when torch is imported.
+    # Threads that wait for one another by spinning stall where cores are shared: a training step of
+    # 0.4 s takes 3.5 s. OpenMP reads this when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     verb, *rest = arguments
     try:
