@@ -81,7 +81,7 @@ def test_splits_of_the_paper():
 
 def test_a_state_holds_what_its_flow_needs_and_networks_see_the_shape(quick):
     state = quick.sample_inputs(quick.grid(32), 2, Generator().manual_seed(0))
-    psi = torch.cat([quick.sample_coefficients(g) for g in [Generator().manual_seed(0)]])
+    psi = quick.sample_coefficients(Generator().manual_seed(0))
     assert torch.equal(state[:1, 1:, 5, 7], psi)
     density = quick.solve(state)
     flow = quick.flow(state[:, 1:, 0, 0], 32)
@@ -97,10 +97,19 @@ def test_a_sample_depends_on_its_generator_alone(quick):
         assert torch.equal(fields[1], field[0])
 
 
+@pytest.mark.gpu
+def test_devices_agree(quick):
+    here, there = (
+        quick.pairs([Generator().manual_seed(s) for s in (1, 2)], 32, device)
+        for device in ("cpu", "cuda")
+    )
+    assert torch.equal(here[0], there[0])
+    torch.testing.assert_close(here[1], there[1], rtol=0, atol=1e-8)
+
+
 def test_an_unsettled_sample_is_drawn_again_and_reported(quick, monkeypatch, caplog):
     """The first shape of one of the generators is said not to settle: its next one is taken."""
-    draws = [quick.sample_coefficients(Generator().manual_seed(2))]
-    bad = draws[0]
+    bad = quick.sample_coefficients(Generator().manual_seed(2))
 
     def flow(self, psi, resolution=128):
         settled = (psi != bad).any(1)

@@ -57,14 +57,14 @@ class Airfoil(Problem):
     """
 
     bumps: int = 10  # a side
-    amplitudes: Amplitudes = "range"  # how a_i goes on for other numbers of bumps
+    amplitudes: Amplitudes = "range"  # a_i for n other than 10
     window: tuple[tuple[float, float], tuple[float, float]] = (
         (-0.75, 1.75),
         (-0.75, 1.75),
     )  # D: y, x
-    stream: FreeStream = field(default_factory=FreeStream)  # M^∞, α, p^∞, T^∞
-    mesh: MeshConfig = field(default_factory=MeshConfig)
-    steady: SteadyConfig = field(default_factory=SteadyConfig)
+    stream: FreeStream = field(default_factory=FreeStream)  # M^∞, α, p^∞
+    mesh: MeshConfig = field(default_factory=MeshConfig)  # of the solver
+    steady: SteadyConfig = field(default_factory=SteadyConfig)  # how the flow is found
 
     name: ClassVar = "airfoil"
     layout: ClassVar = "cell-centred"

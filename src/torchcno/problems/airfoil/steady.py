@@ -105,10 +105,11 @@ def solve_tridiagonal(
         reduced.narrow(dim, stride, m).addcmul_(a_far, d.narrow(dim, 0, m), value=-1)
         reduced.narrow(dim, 0, m).addcmul_(c_near, d.narrow(dim, stride, m), value=-1)
         d = reduced.div_(pivot)
-        a_next, c_next = torch.zeros_like(a), torch.zeros_like(c)
-        a_next.narrow(dim, stride, m).addcmul_(a_far, a.narrow(dim, 0, m), value=-1)
-        c_next.narrow(dim, 0, m).addcmul_(c_near, c.narrow(dim, stride, m), value=-1)
-        a, c = a_next.div_(pivot), c_next.div_(pivot)
+        if 2 * stride < n:  # else nothing is coupled any more
+            a_next, c_next = torch.zeros_like(a), torch.zeros_like(c)
+            a_next.narrow(dim, stride, m).addcmul_(a_far, a.narrow(dim, 0, m), value=-1)
+            c_next.narrow(dim, 0, m).addcmul_(c_near, c.narrow(dim, stride, m), value=-1)
+            a, c = a_next.div_(pivot), c_next.div_(pivot)
         stride *= 2
     return d
 
