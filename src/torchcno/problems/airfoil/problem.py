@@ -42,7 +42,7 @@ class AirfoilFlow:
 
 @dataclass(frozen=True)
 class Airfoil(Problem):
-    """Steady transonic flow: characteristic function of an airfoil ↦ density ρ around it, of
+    """Flow past airfoils: characteristic function of a shape ↦ density ρ of the steady Euler flow.
 
         div (ρv, ρv ⊗ v + p I, (E + p) v) = 0,   E = ½ρ|v|² + p / (γ − 1)
 
