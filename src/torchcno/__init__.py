@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torchcno.data.dataset import Fields, Normalization
     from torchcno.data.generate import generate
+    from torchcno.evaluation.aliasing import Audit, audit
     from torchcno.experiments.build import build_model
     from torchcno.experiments.evaluate import evaluate_run
     from torchcno.experiments.run import RunConfig, resume_run, train_run
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from torchcno.training.recipe import PRESETS, Recipe
 
 _HOMES = {
+    "Audit": "evaluation.aliasing",
     "CNO": "models.cno",
     "CNOConfig": "models.cno",
     "Fields": "data.dataset",
@@ -37,6 +39,7 @@ _HOMES = {
     "RunConfig": "experiments.run",
     "TrainedOperator": "experiments.trained",
     "WindowedSinc": "operators.filters",
+    "audit": "evaluation.aliasing",
     "build_model": "experiments.build",
     "evaluate_run": "experiments.evaluate",
     "from_official": "models.official",

@@ -1,6 +1,6 @@
 """Continuous-discrete equivalence, measured: is a module one operator, whatever its grid?
 
-    >>> result = audit(module, inputs, layout="periodic")
+    >>> result = torchcno.audit(module, inputs, layout="periodic")
     >>> result.passes(threshold=0.01)
 
 Every grid Γ_n has its space B_n of band-limited functions (`torchcno.spectral`). Sampling T*_n and
