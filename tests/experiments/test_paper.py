@@ -109,3 +109,13 @@ def test_the_scaling_laws_meet_table_1_at_its_number_of_samples():
     for model, law in paper.SCALING.items():
         assert law(samples) == pytest.approx(paper.TABLE_1["navier-stokes", "test"][model], rel=0.1)
         assert law(law.samples_for_one_percent) == 1
+
+
+def test_a_fit_finds_the_law_that_made_the_errors():
+    law = paper.PowerLaw(0.37, 14_300)
+    samples = [64, 128, 256, 512, 750]
+    found = paper.PowerLaw.fit(samples, [law(n) for n in samples])
+    assert found.rate == pytest.approx(law.rate)
+    assert found.samples_for_one_percent == pytest.approx(law.samples_for_one_percent)
+    with pytest.raises(ValueError, match="two numbers of samples"):
+        paper.PowerLaw.fit([64], [3.0])

@@ -81,7 +81,7 @@ def _example_fields(evaluation: Evaluation) -> dict[str, Tensor]:
 def _halved(name: str, field: Tensor) -> dict[str, NDArray[Any]]:
     """A field in half precision, scaled to its range, and the scale."""
     scale = float(field.abs().max()) or 1.0
-    return {name: (field / scale).half().cpu().numpy(), f"{name}_scale": np.float32(scale)}
+    return {name: (field / scale).half().cpu().numpy(), f"{name}_scale": np.array(scale)}
 
 
 def _write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:

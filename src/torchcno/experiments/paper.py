@@ -5,8 +5,10 @@ Parameters are millions, a complex weight counted once. Table 1 is the best of a
 hyper-parameters, of one initialisation; Table 4 is the fairer figure to compare with.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 PROBLEM_TITLES: dict[str, str] = {
     "poisson": "Poisson equation",
@@ -201,6 +203,14 @@ class PowerLaw:
 
     rate: float  # r
     samples_for_one_percent: float  # N_0
+
+    @classmethod
+    def fit(cls, samples: Sequence[float], errors: Sequence[float]) -> "PowerLaw":
+        """The law nearest to errors in percent, by least squares of log E = r log N_0 − r log N."""
+        if len(set(samples)) < 2:
+            raise ValueError(f"a law needs errors for two numbers of samples, not {set(samples)}.")
+        slope, intercept = np.polyfit(np.log(samples), np.log(errors), 1)
+        return cls(float(-slope), float(np.exp(-intercept / slope)))
 
     def __call__(self, samples: float) -> float:
         """The error in percent."""

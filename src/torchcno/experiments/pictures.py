@@ -40,13 +40,16 @@ class Panel:
     error: bool = False  # a magnitude, drawn from zero
 
 
-def field_rows(rows: Sequence[Sequence[Panel]]) -> Figure:
-    """Fields beside and below one another, each with its colour bar."""
+def field_rows(rows: Sequence[Sequence[Panel | None]]) -> Figure:
+    """Fields beside and below one another, each with its colour bar; None leaves a gap."""
     with rc_context(STYLE):
         figure = Figure(figsize=(2.75 * len(rows[0]), 2.35 * len(rows)), layout="constrained")
         grid = figure.subplots(len(rows), len(rows[0]), squeeze=False)
         for axes, panel in zip(grid.flat, [p for row in rows for p in row], strict=True):
-            _draw(axes, panel)
+            if panel is None:
+                axes.set_axis_off()
+            else:
+                _draw(axes, panel)
         return figure
 
 

@@ -1,0 +1,100 @@
+"""What studies measure on a trained run beyond its errors, kept as small files in its folder.
+
+resolution.json   errors on many grids (figure 2, right)
+spectra.npz       spectra of truth and prediction on test samples (figure 2, left)
+"""
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchcno.evaluation.resolution import ResolutionCurve
+from torchcno.evaluation.spectra import (
+    averaged_amplitude,
+    error_by_band,
+    radial_spectrum,
+    wavenumbers,
+)
+from torchcno.experiments.evaluate import evaluate_run, evaluate_runs
+from torchcno.experiments.run_config import read_config
+from torchcno.experiments.trained import read_json, write_json
+from torchcno.training.checkpoint import write_atomically
+
+# Half to twice the training resolution, as the paper's figure: 32 to 128 for 64.
+RATIOS = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
+
+
+def measure_resolutions(folder: Path) -> None:
+    """Write resolution.json, unless it is there."""
+    path = folder / "resolution.json"
+    if path.exists():
+        return
+    training = read_config(folder).resolution
+    resolutions = sorted({int(ratio * training) for ratio in RATIOS})
+    (errors,) = evaluate_runs([folder], ("test",), resolutions)
+    write_json(errors.as_dict(), path)
+
+
+def read_resolutions(folder: Path, name: str) -> ResolutionCurve | None:
+    """The published error against the resolution; None where it was not measured."""
+    path = folder / "resolution.json"
+    if not path.exists():
+        return None
+    found = read_json(path)
+    errors = {
+        int(n): summary["relative_l1_median_percent"]["normalized"]
+        for n, summary in found["errors"]["test"].items()
+    }
+    refused = {int(n): why for n, why in found["refused"].items()}
+    return ResolutionCurve(name, found["training_resolution"], errors, refused)
+
+
+@dataclass(frozen=True)
+class Spectra:
+    """What the truth and a prediction are made of, over the test samples of a problem."""
+
+    energy: Mapping[str, NDArray[np.float64]]  # of "truth" and "prediction", by whole wavenumbers
+    amplitude: Mapping[str, NDArray[np.float64]]  # averaged, by (k_y, k_x)
+    wavenumbers: NDArray[np.float64]  # of both axes of the amplitude
+    band_edges: NDArray[np.int64]  # [low, high) of the largest wavenumber
+    band_errors: NDArray[np.float64]  # relative, in each band
+
+
+def measure_spectra(folder: Path) -> None:
+    """Write spectra.npz, unless it is there."""
+    path = folder / "spectra.npz"
+    if path.exists():
+        return
+    (evaluation,) = evaluate_run(folder, ("test",))
+    layout = evaluation.fields.grid.layout
+    fields = {"truth": evaluation.fields.outputs.cpu(), "prediction": evaluation.prediction.cpu()}
+    bands = error_by_band(fields["prediction"], fields["truth"], layout)
+    arrays = {
+        "wavenumbers": wavenumbers(evaluation.resolution, layout).numpy(),
+        "band_edges": np.array([(band.low, band.high) for band in bands]),
+        "band_errors": np.array([band.relative for band in bands]),
+    }
+    for name, field in fields.items():
+        arrays[f"energy/{name}"] = radial_spectrum(field, layout).energy.numpy()
+        arrays[f"amplitude/{name}"] = averaged_amplitude(field, layout).float().numpy()
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    write_atomically(path, buffer.getvalue())
+
+
+def read_spectra(folder: Path) -> Spectra | None:
+    """The spectra of a run; None where they were not measured."""
+    path = folder / "spectra.npz"
+    if not path.exists():
+        return None
+    with np.load(path) as arrays:
+        energy, amplitude = (
+            {name: arrays[f"{kind}/{name}"] for name in ("truth", "prediction")}
+            for kind in ("energy", "amplitude")
+        )
+        rest = (arrays[name] for name in ("wavenumbers", "band_edges", "band_errors"))
+        return Spectra(energy, amplitude, *rest)

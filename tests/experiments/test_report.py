@@ -1,0 +1,168 @@
+"""The report on results made up here, whose every number is known."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from torchcno.experiments import paper
+from torchcno.experiments.evidence import read_errors, read_examples
+from torchcno.experiments.report import escape_tex, latex, make_report, render, write_report
+from torchcno.experiments.results import Results
+from torchcno.experiments.run import evaluate_run
+from torchcno.experiments.studies import BUDGETS, PlannedRun, efficiency, planned, scaling_series
+from torchcno.experiments.tables import Table, all_tables, rankings, table_1, table_4
+
+PAPER = BUDGETS["paper"]
+
+
+def finish(
+    folder: Path, run: PlannedRun, test: float, ood: float = 9.0, mean: float = 50.0
+) -> None:
+    """Write what a finished run with these errors in percent would leave."""
+
+    def summary(error: float) -> dict[str, dict[str, float]]:
+        return {"relative_l1_median_percent": {"normalized": error, "physical": 7 * error}}
+
+    result = {
+        "parameters": 1000,
+        "seconds_per_epoch": 0.5,
+        "best_validation_error": test / 100,
+        "inference": {"samples_per_second": 100.0},
+        "device": "made up",
+        "versions": {"torch": "2"},
+        "errors": {"test": summary(test), "ood": summary(ood)},
+        "mean_field_errors": {"test": summary(mean), "ood": summary(mean)},
+    }
+    path = folder / "runs" / run.name / "result.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(result))
+
+
+def row(table: Table, *labels: str) -> dict[str, str]:
+    """The cells of a row, a star where they are marked as best."""
+    (found,) = [one for one in table.rows if one.labels == labels]
+    cells = (cell.text + "*" * cell.best for cell in found.cells)
+    return dict(zip(table.columns, cells, strict=True))
+
+
+def test_ours_stand_beside_the_published(tmp_path):
+    for model, error in {"cno": 0.25, "fno": 5.0, "unet": 0.7}.items():
+        finish(tmp_path, planned(PAPER, "poisson", model), error)
+    table = table_1(Results(tmp_path), "normalized")
+    ours = row(table, "Poisson equation", "In", "ours, paper")
+    assert ours["CNO"] == "0.25*"
+    assert (ours["FNO"], ours["FFNN"], ours["mean field"]) == ("5.00", "–", "50.00")
+    published = row(table, "Poisson equation", "In", "published")
+    assert published["CNO"] == "0.21*"
+    assert published["mean field"] == ""
+    physical = table_1(Results(tmp_path), "physical")
+    assert row(physical, "Poisson equation", "In", "ours, paper")["CNO"] == "1.75*"
+    assert not any(one.published for one in physical.rows)
+
+
+def test_seeds_are_averaged_and_counted(tmp_path):
+    for seed, error in enumerate((0.2, 0.3, 0.4)):
+        finish(tmp_path, planned(PAPER, "darcy", "cno", seed=seed), error)
+    table = table_4(Results(tmp_path))
+    assert row(table, "Darcy flow", "ours, paper")["CNO"] == "0.30 ± 0.10 (3)"
+    assert row(table, "Darcy flow", "ours, paper")["FNO"] == "–"
+    assert row(table, "Darcy flow", "published")["CNO"] == "0.42 ± 0.02*"
+
+
+def test_a_ranking_is_told_only_where_all_models_are_measured(tmp_path):
+    for i, model in enumerate(paper.COMPARED):
+        finish(tmp_path, planned(PAPER, "poisson", model), test=10.0 - i, ood=1.0 + i)
+    finish(tmp_path, planned(PAPER, "wave", "cno"), 0.6)
+    found = rankings(Results(tmp_path))
+    assert [(one["problem"], one["split"], one["ours"], one["met"]) for one in found] == [
+        ("poisson", "test", "cno", True),
+        ("poisson", "ood", "ffnn", False),
+    ]
+    page = render(make_report(tmp_path))
+    assert "the best model is the paper's in\n1" in page
+    assert (
+        "Poisson equation, out of distribution (paper): the paper has\nCNO, we have\nFFNN" in page
+    )
+
+
+def test_every_table_of_the_paper_is_there_without_any_result(tmp_path):
+    report = make_report(tmp_path)
+    assert [table.number for table in report.tables] == [
+        "Table 1", "Table 1, physical", "Table 2", "Table 3", "Table 4", "Table 5",
+        "Tables 6 to 12", "Table 13",
+    ]  # fmt: skip
+    assert not any(picture.figure for picture in report.pictures)
+    page = render(report)
+    for study in ("table1", "resolution", "spectra", "scaling", "efficiency"):
+        assert f"cno study {study} --budget paper" in page
+    assert len(report.numbers["missing"]["table1, paper"]) == 56
+
+
+def test_the_fitted_law_is_the_one_in_the_numbers(tmp_path):
+    law = paper.PowerLaw(0.4, 20_000)
+    for samples, run in scaling_series(PAPER)["navier-stokes", "cno"].items():
+        finish(tmp_path, run, law(samples))
+    report = make_report(tmp_path)
+    (picture,) = [p for p in report.pictures if p.name == "scaling-navier-stokes-paper"]
+    assert picture.number == "Figure 3, right"
+    assert picture.figure is not None
+    assert picture.numbers["CNO"]["rate"] == pytest.approx(0.4)
+    assert picture.numbers["CNO"]["samples_for_one_percent"] == pytest.approx(20_000)
+
+
+def test_efficiency_is_drawn_from_validation_errors(tmp_path):
+    for i, run in enumerate(efficiency(PAPER)):
+        finish(tmp_path, run, test=3.0 + i)
+    (picture,) = [p for p in make_report(tmp_path).pictures if p.name == "figure-3-left-paper"]
+    assert picture.figure is not None
+    errors = [size["error"] for size in picture.numbers["CNO"]]
+    assert errors == pytest.approx([3.0 + i for i in range(8)])
+
+
+def test_all_numbers_are_in_the_file(tmp_path):
+    finish(tmp_path, planned(PAPER, "poisson", "cno"), 0.25)
+    page, numbers, folder = write_report(make_report(tmp_path), tmp_path / "out" / "page.html")
+    assert page.exists()
+    tables = json.loads(numbers.read_text())["tables"]
+    assert tables.keys() == {path.stem for path in folder.iterdir()}
+    values = {one["by"]: one["values"]["CNO"] for one in tables["table-1"][:2]}
+    assert values == {"published": 0.21, "ours, paper": 0.25}
+
+
+def test_the_same_results_make_the_same_page(tiny_run, tmp_path):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / planned(PAPER, "poisson", "cno").name).symlink_to(tiny_run)
+    pages = [render(make_report(tmp_path)) for _ in range(2)]
+    assert pages[0] == pages[1]
+    assert pages[0].count("<img ") == 2  # the distribution of errors, and samples
+
+
+def test_latex_has_as_many_cells_in_every_row(tmp_path):
+    finish(tmp_path, planned(PAPER, "poisson", "cno"), 0.25)
+    for table in all_tables(Results(tmp_path)):
+        lines = [line for line in latex(table).splitlines() if line.endswith(r"\\")]
+        assert len(lines) == 1 + len(table.rows)
+        width = len(table.labels) + len(table.columns)
+        assert {line.replace(r"\&", "").count("&") for line in lines} == {width - 1}
+        assert latex(table).isascii()
+    assert escape_tex("N_σ ± 5 %") == r"N\_$\sigma$ $\pm$ 5 \%"
+
+
+def test_a_run_keeps_the_error_of_every_sample(tiny_run):
+    (evaluation,) = evaluate_run(tiny_run, ["ood"], device="cpu")
+    for space, errors in evaluation.errors["relative_l1"].items():
+        np.testing.assert_allclose(read_errors(tiny_run, "ood", space), errors.numpy(), rtol=1e-6)
+
+
+def test_a_run_keeps_examples_to_half_precision(tiny_run):
+    (evaluation,) = evaluate_run(tiny_run, ["test"], device="cpu")
+    examples = read_examples(tiny_run, "test")
+    truth, prediction = evaluation.fields.outputs[:2], evaluation.prediction[:2]
+    half = 2.0**-11
+    assert (examples.output - truth).abs().max() <= half * truth.abs().max()
+    # The error is kept by itself, so that it is exact to its own size and not to the field's.
+    error, kept = prediction - truth, examples.prediction - examples.output
+    assert (kept - error).abs().max() <= 2 * half * error.abs().max()
+    assert read_examples(tiny_run, "val") is None
