@@ -113,7 +113,7 @@ def audit(
         if layout == "periodic":
             translations = translation_errors(module, u, STEPS)
         else:
-            notes.append(f"a {layout} grid has no translations; their error needs a periodic one.")
+            notes.append(f"no translations: the grid is {layout}, and they need a periodic one.")
             notes.append("layers are measured on fields tapered towards the edge: upper bounds.")
         layers = layer_aliasing(module, u, periodic=layout == "periodic")
     if not layers:

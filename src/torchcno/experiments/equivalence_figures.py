@@ -130,7 +130,7 @@ def _draw_amplitudes(figure: SubFigure, fields: Mapping[str, Tensor], layout: La
         image = axes.imshow(
             picture,
             origin="lower",
-            extent=(float(k_x[0]), float(k_x[-1]), float(k_y[0]), float(k_y[-1])),
+            extent=(*_edges(k_x), *_edges(k_y)),
             vmin=high - DECADES,
             vmax=high,
             cmap="magma",
@@ -138,6 +138,11 @@ def _draw_amplitudes(figure: SubFigure, fields: Mapping[str, Tensor], layout: La
         axes.set(title=name, xlabel="$k_x$")
     panels[0].set_ylabel("$k_y$")
     figure.colorbar(image, ax=list(panels), shrink=0.85, label=r"$\log_{10}$ mean amplitude")
+
+
+def _edges(k: Tensor) -> tuple[float, float]:
+    """Where the picture of the wavenumbers k begins and ends."""
+    return float(k[0]) - 0.5, float(k[-1]) + 0.5
 
 
 def _draw_end_to_end(figure: SubFigure, audits: Sequence[Audit]) -> None:

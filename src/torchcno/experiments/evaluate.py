@@ -108,6 +108,7 @@ class RunErrors:
                 split: {str(n): ratio for n, ratio in self.curve(split).relative.items()}
                 for split in splits
             },
+            "largest_change": {split: self.curve(split).largest_change for split in splits},
             "refused": {str(n): reason for n, reason in self.refused.items()},
         }
 
