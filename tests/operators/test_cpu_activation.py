@@ -54,15 +54,25 @@ def test_the_loops_are_the_definition(shapes, boundary, channels_last):
         assert dx.stride() == x.stride()
 
 
-def test_threads_change_no_bit():
-    x, bias, ups, downs, dy = case(7, 9, (16, 16), (8, 8), "zero")
-    results = []
+@pytest.fixture
+def threads():
+    """A setter of torch's number of threads, undone afterwards."""
     before = torch.get_num_threads()
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
-        results.append(launch_backward(dy, x, bias, ups, downs, "leaky_relu")[0])
+    yield torch.set_num_threads
     torch.set_num_threads(before)
-    assert torch.equal(*results)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_threads_change_no_bit(threads, mode):
+    x, bias, ups, downs, dy = case(27, 9, (16, 16), (8, 8), "zero")
+    results = []
+    for number in (1, 2):
+        threads(number)
+        with mode():
+            y = launch_forward(x, bias, ups, downs, "leaky_relu")
+            results.append((y, launch_backward(dy, x, bias, ups, downs, "leaky_relu")[0]))
+    for one, two in zip(*results, strict=True):
+        assert torch.equal(one, two)
 
 
 def test_what_is_not_a_number_stays_so():

@@ -128,14 +128,15 @@ def launch_forward(
 ) -> Tensor:
     """Σ x for float32 fields in one or two dimensions."""
     up_r, up_c, down_r, down_c = _axes(ups, downs)
-    planes = _planes(x)
-    y = planes.new_zeros(len(x), len(down_r), len(down_c), x.shape[1])
+    planes, b = _planes(x), bias.detach().numpy()
+    y = np.zeros((len(x), len(down_r), len(down_c), x.shape[1]), np.float32)
     slopes = np.array(SLOPES[sigma], np.float32)
     fixed = (_rows(up_r), _rows(up_c), _rows(down_r, transposed=True), _rows(down_c), slopes)
+    sums = up_r.sum(1).numpy()
 
     def work(samples: slice) -> None:
         x_group, y_group = _pack(planes[samples]), _pack(y[samples])
-        _forward(x_group.numpy(), _offset(up_r, bias, x_group), *fixed, y_group.numpy())
+        _forward(x_group, _offset(sums, b, x_group), *fixed, y_group)
         _unpack(y_group, y[samples])
 
     _in_groups(work, len(x), x.shape[1])
@@ -147,8 +148,8 @@ def launch_backward(
 ) -> tuple[Tensor, Tensor]:
     """(dx, db)."""
     up_r, up_c, down_r, down_c = _axes(ups, downs)
-    planes, dy_planes = _planes(x), _planes(dy)
-    dx = torch.zeros_like(planes)
+    planes, dy_planes, b = _planes(x), _planes(dy), bias.detach().numpy()
+    dx = np.zeros_like(planes)
     slopes = np.array(SLOPES[sigma], np.float32)
     fixed = (
         _rows(up_r),
@@ -158,16 +159,16 @@ def launch_backward(
         _rows(down_c, transposed=True),
         slopes,
     )
+    sums = up_r.sum(1).numpy()
 
     def work(samples: slice) -> None:
         x_group, dx_group = _pack(planes[samples]), _pack(dx[samples])
-        dy_group = _pack(dy_planes[samples])
-        offset = _offset(up_r, bias, x_group)
-        _backward(dy_group.numpy(), x_group.numpy(), offset, *fixed, dx_group.numpy())
+        offset = _offset(sums, b, x_group)
+        _backward(_pack(dy_planes[samples]), x_group, offset, *fixed, dx_group)
         _unpack(dx_group, dx[samples])
 
     _in_groups(work, len(x), x.shape[1])
-    return _fields(dx, x), dx.sum((0, 1, 2))
+    return _fields(dx, x), torch.from_numpy(dx).sum((0, 1, 2))
 
 
 def _axes(ups: Sequence[Tensor], downs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -180,37 +181,38 @@ def _axes(ups: Sequence[Tensor], downs: Sequence[Tensor]) -> tuple[Tensor, ...]:
 _ONE = torch.ones(1, 1)
 
 
-def _planes(x: Tensor) -> Tensor:
+def _planes(x: Tensor) -> np.ndarray:
     """Fields as (sample, rows, columns, channel), contiguous."""
     x = x.detach()
-    return (x if x.ndim == 4 else x.unsqueeze(2)).permute(0, 2, 3, 1).contiguous()
+    planes: np.ndarray = (
+        (x if x.ndim == 4 else x.unsqueeze(2)).permute(0, 2, 3, 1).contiguous().numpy()
+    )
+    return planes
 
 
-def _fields(planes: Tensor, like: Tensor) -> Tensor:
+def _fields(planes: np.ndarray, like: Tensor) -> Tensor:
     """The inverse of `_planes`, in the memory format of `like`."""
-    fields = planes.permute(0, 3, 1, 2)
+    fields = torch.from_numpy(planes).permute(0, 3, 1, 2)
     if like.ndim == 3:
         return fields.squeeze(2).contiguous()
     return fields.contiguous() if like.is_contiguous() else fields
 
 
-def _pack(planes: Tensor) -> Tensor:
+def _pack(planes: np.ndarray) -> np.ndarray:
     """The planes of some samples side by side: (rows, columns, planes); one sample is a view."""
     _, rows, columns, _ = planes.shape
-    return planes.permute(1, 2, 0, 3).reshape(rows, columns, -1)
+    return planes.transpose(1, 2, 0, 3).reshape(rows, columns, -1)
 
 
-def _unpack(group: Tensor, planes: Tensor) -> None:
+def _unpack(group: np.ndarray, planes: np.ndarray) -> None:
     """What `_pack` copied goes back to its samples."""
-    if group.data_ptr() != planes.data_ptr():
-        planes.permute(1, 2, 0, 3).copy_(group.view(*group.shape[:2], len(planes), -1))
+    if not np.may_share_memory(group, planes):
+        planes.transpose(1, 2, 0, 3)[:] = group.reshape(*group.shape[:2], len(planes), -1)
 
 
-def _offset(up_r: Tensor, bias: Tensor, group: Tensor) -> np.ndarray:
+def _offset(sums: np.ndarray, bias: np.ndarray, group: np.ndarray) -> np.ndarray:
     """Σ_k U_r[i, k] b for every fine row i and plane: what the bias adds to t."""
-    lanes = bias.detach().repeat(group.shape[2] // len(bias))
-    offset: np.ndarray = torch.outer(up_r.sum(1), lanes).numpy()
-    return offset
+    return np.outer(sums, np.tile(bias, group.shape[2] // len(bias)))
 
 
 def _in_groups(work: Callable[[slice], None], samples: int, channels: int) -> None:
