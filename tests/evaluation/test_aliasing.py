@@ -134,6 +134,13 @@ def test_translations_are_a_group_and_move_waves():
     torch.testing.assert_close(translated(u, [0, 2])[..., 2:], translated(u, [0, 0])[..., :-2])
 
 
+def test_translations_have_gradients_whoever_asked_first():
+    with torch.inference_mode(), torch.device("meta"):
+        translated(torch.zeros(1, 1, 23, dtype=torch.float64, device="cpu"), [0.1])
+    u = torch.randn(1, 1, 23, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda v: translated(v, [0.1]), u)
+
+
 def test_super_resolution_is_compared_on_the_output_s_grid(waves):
     found = audit(cno(filter=Ideal(), activation="polynomial", out_size=(32, 32)), waves)
     assert found.worst < ROUNDING

@@ -21,7 +21,8 @@ def translation_matrix(n: int, steps: float | int) -> Float[Tensor, "n n"]:
     with P the projection on the modes that the grid resolves strictly: the Nyquist mode of an even
     n has no translate on its own grid. τ(0) = P, and τ(s) τ(t) = τ(s + t).
     """
-    with torch.device("cpu"):  # what is kept must not depend on the default device
+    # What is kept must not depend on the default device, nor on the mode of the first call.
+    with torch.device("cpu"), torch.inference_mode(False):
         xi = unit_positions(n, "periodic")
         moved = modes(xi - steps / n, n, "periodic", "periodic")
         return moved @ transform(n, n, "periodic", "periodic")

@@ -19,6 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from torchcno.evaluation.translation import translated
 from torchcno.experiments.build import build_model
 from torchcno.experiments.evaluate import Evaluation, evaluate_run
 from torchcno.experiments.pictures import Panel, curves, data_uri, field_rows
@@ -129,10 +130,10 @@ def translation_error(name: str, filter: WindowedSinc | Ideal | Nearest) -> Tran
     network = build_model(
         "cno", "navier-stokes", preset="best", filter=filter, width=16, neck_blocks=2
     ).eval()
-    u, shift = random_field(64, torch.Generator().manual_seed(0)), 1 / 3
+    u, shift = random_field(64, torch.Generator().manual_seed(0)), (1 / 3, 1 / 3)
     with torch.inference_mode():
         output, moved = network(u), network(translated(u, shift))
-    difference = moved - translated(output, shift)
+    difference = translated(moved, (0.0, 0.0)) - translated(output, shift)
     error = float(difference.norm() / output.norm())
     return TranslationError(name, error, output[0, 0], difference[0, 0].abs())
 
@@ -144,19 +145,6 @@ def random_field(n: int, generator: torch.Generator, modes: int = 16) -> Float[T
     u_hat = torch.randn(k.shape, dtype=torch.complex128, generator=generator) / (1 + k)
     u = torch.fft.irfft2(torch.where(k < modes, u_hat, 0), s=(n, n))
     return (u / u.std()).float()[None, None]
-
-
-def translated(
-    u: Float[Tensor, "batch channel n n"], steps: float
-) -> Float[Tensor, "batch channel n n"]:
-    """The periodic band-limited field moved along both axes by a fraction of `steps` of the grid.
-
-    τu(x) = u(x − s h),   (τu)^(k) = e^{−2πi (k_x + k_y) s / n} û(k)
-    """
-    n = u.shape[-1]
-    k = torch.fft.fftfreq(n, 1 / n, dtype=torch.float64)[:, None] + torch.fft.rfftfreq(n, 1 / n)
-    phase = torch.exp(-2j * torch.pi * k * steps / n)
-    return torch.fft.irfft2(torch.fft.rfft2(u.double()) * phase, s=(n, n)).to(u)
 
 
 def write_page(tour: Tour, path: Path) -> None:
