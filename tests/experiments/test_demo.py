@@ -1,13 +1,10 @@
 import re
 
 import pytest
-import torch
 
 from torchcno.experiments.demo import (
     RESOLUTIONS,
     Tour,
-    random_field,
-    translated,
     translation_error,
     write_page,
 )
@@ -22,12 +19,6 @@ def translations():
         translation_error("low-pass filters", WindowedSinc()),
         translation_error("no filters", Nearest()),
     ]
-
-
-def test_translations_are_a_group_that_holds_the_shifts_of_the_grid():
-    u = random_field(32, torch.Generator().manual_seed(0), modes=12).double()
-    torch.testing.assert_close(translated(u, 3), u.roll((3, 3), (-2, -1)))
-    torch.testing.assert_close(translated(translated(u, 1 / 3), 2 / 3), translated(u, 1))
 
 
 def test_filters_make_a_network_commute_with_translations_better(translations):
