@@ -135,6 +135,15 @@ def test_an_interrupted_study_goes_on(tiny_plan, tmp_path):
     assert second.result["errors"] == job.result["errors"]
 
 
+def test_a_run_of_another_configuration_is_not_taken_for_the_planned_one(
+    tiny_plan, tiny_run, tmp_path
+):
+    (tmp_path / tiny_plan.name).symlink_to(tiny_run)
+    longer = replace(tiny_plan.config, train=replace(tiny_plan.config.train, epochs=3))
+    with pytest.raises(ValueError, match="holds another run, which differs in train"):
+        run_study("table1", [replace(tiny_plan, config=longer)], tmp_path, parallel=0)
+
+
 def test_a_failure_stops_no_other_run(tiny_plan, tmp_path):
     bad = replace(
         tiny_plan,

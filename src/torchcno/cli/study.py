@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 
 from torchcno.cli import INTERRUPTED, MISSED, Stop
-from torchcno.cli.arguments import leading_names, parse, parser_of
+from torchcno.cli.arguments import parse, parser_of
 from torchcno.cli.terminal import table
 from torchcno.experiments.costs import Cost, estimate
 from torchcno.experiments.jobs import Outcome
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> None:
         DESCRIPTION.format(studies=listed),
         EXAMPLES,
     )
-    parser.add_argument("name", help=", ".join(STUDIES))
+    parser.add_argument("name", nargs="?", help=", ".join(STUDIES))
     parser.add_argument("--budget", default="paper", help=", ".join(BUDGETS))
     parser.add_argument("--out", type=Path, default=Path("results"), help="the folder of results")
     parser.add_argument("--only", default="*", help="a pattern of the names of runs")
@@ -59,9 +59,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--cluster", type=str | None, help="the address of a dask scheduler")
     parser.add_argument("--data", type=Path | None, help="the folder of data files")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    if not leading_names(arguments) and not {"-h", "--help"} & set(arguments):
-        raise ValueError(f"say which study: {', '.join(STUDIES)}.")
     given = parse(parser, arguments)
+    if given.name is None:
+        raise ValueError(f"say which study: {', '.join(STUDIES)}.")
     one, budget = study(given.name), select(BUDGETS, given.budget, "budget")
     runs = one.plan(budget, given.only, given.data, Hardware(accelerator=given.device))
     folder = given.out / budget.folder

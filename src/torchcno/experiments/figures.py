@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
@@ -148,21 +148,10 @@ def draw_spectra(models: Mapping[str, Spectra]) -> Figure:
         "truth": truth.amplitude["truth"],
         **{name: one.amplitude["prediction"] for name, one in models.items()},
     }
-    k = truth.wavenumbers
-    pictures = {name: np.log10(np.maximum(a, 1e-30)) for name, a in amplitudes.items()}
-    high = max(picture.max() for picture in pictures.values())
     with rc_context(STYLE):
         figure = Figure(figsize=(9, 6), layout="constrained")
         above, below = figure.subfigures(2, 1, squeeze=False)[:, 0]
-        panels = above.subplots(1, len(pictures), squeeze=False)[0]
-        for axes, (name, picture) in zip(panels, pictures.items(), strict=True):
-            image = axes.imshow(
-                picture, origin="lower", extent=(k[0], k[-1], k[0], k[-1]), cmap="magma",
-                vmin=high - DECADES, vmax=high,
-            )  # fmt: skip
-            axes.set(title=name, xlabel="$k_x$")
-        panels[0].set_ylabel("$k_y$")
-        above.colorbar(image, ax=list(panels), shrink=0.85, label=r"$\log_{10}$ mean amplitude")
+        _draw_amplitudes(above, amplitudes, truth.wavenumbers)
         radial, bands = below.subplots(1, 2)
         _draw_energy(radial, "truth", truth.energy["truth"], INK, width=3)
         for name, colour in colours(list(models)).items():
@@ -175,6 +164,38 @@ def draw_spectra(models: Mapping[str, Spectra]) -> Figure:
         for axes in (radial, bands):
             _tidy(axes)
         return figure
+
+
+def draw_truths(problems: Mapping[str, Spectra], highest: int = 16) -> Figure:
+    """The central frequencies of the truths of several problems: which has many scales."""
+    amplitudes = {}
+    for name, one in problems.items():
+        central = np.abs(one.wavenumbers) <= highest
+        truth = one.amplitude["truth"][np.ix_(central, central)]
+        amplitudes[name] = truth / truth.max()
+    with rc_context(STYLE):
+        figure = Figure(figsize=(4 * len(amplitudes), 3.2), layout="constrained")
+        k = next(iter(problems.values())).wavenumbers
+        _draw_amplitudes(figure, amplitudes, k[np.abs(k) <= highest])
+        return figure
+
+
+def _draw_amplitudes(
+    figure: Figure | SubFigure,
+    amplitudes: Mapping[str, NDArray[np.float64]],
+    k: NDArray[np.float64],
+) -> None:
+    pictures = {name: np.log10(np.maximum(a, 1e-30)) for name, a in amplitudes.items()}
+    high = max(picture.max() for picture in pictures.values())
+    panels = figure.subplots(1, len(pictures), squeeze=False)[0]
+    for axes, (name, picture) in zip(panels, pictures.items(), strict=True):
+        image = axes.imshow(
+            picture, origin="lower", extent=(k[0], k[-1], k[0], k[-1]), cmap="magma",
+            vmin=high - DECADES, vmax=high,
+        )  # fmt: skip
+        axes.set(title=name, xlabel="$k_x$")
+    panels[0].set_ylabel("$k_y$")
+    figure.colorbar(image, ax=list(panels), shrink=0.85, label=r"$\log_{10}$ mean amplitude")
 
 
 def _draw_energy(

@@ -23,6 +23,7 @@ from torchcno.experiments.figures import (
     draw_modes,
     draw_scaling,
     draw_spectra,
+    draw_truths,
 )
 from torchcno.experiments.measurements import read_resolutions, read_spectra
 from torchcno.experiments.pictures import data_uri
@@ -309,6 +310,19 @@ def efficiency_picture(results: Results, budget: Budget) -> Iterator[Picture]:
     )
 
 
+def truth_spectra(results: Results, budget: Budget) -> Iterator[Picture]:
+    """Figure 25: the two flows side by side."""
+    runs = {run.config.problem.name: results.run_folder(run) for run in complexity(budget)}
+    found = {problem: one for problem, folder in runs.items() if (one := read_spectra(folder))}
+    yield Picture(
+        f"figure-25-{budget.name}",
+        "Figure 25",
+        f"Central frequencies of the outputs, {budget.name}",
+        draw_truths(found) if len(found) == len(runs) else None,
+        _remedy("complexity", budget),
+    )
+
+
 def complexity_picture(results: Results, budget: Budget) -> Iterator[Picture]:
     """Figure 26, and the times beside it."""
     if budget.name != results.budgets[0].name:
@@ -354,6 +368,7 @@ PICTURES: list[Callable[[Results, Budget], Iterator[Picture]]] = [
     scaling_pictures,
     distributions,
     examples,
+    truth_spectra,
     complexity_picture,
 ]
 

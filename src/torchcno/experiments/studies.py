@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from torchcno.experiments import paper
-from torchcno.experiments.jobs import Job, Outcome, answer, run_jobs
+from torchcno.experiments.jobs import (
+    JOBS_A_GPU,
+    Job,
+    Outcome,
+    answer,
+    refuse_another_run,
+    run_jobs,
+)
 from torchcno.experiments.measurements import measure_resolutions, measure_spectra
 from torchcno.experiments.run_config import RunConfig
 from torchcno.problems import PROBLEMS
@@ -295,7 +302,7 @@ STUDIES: dict[str, Study] = {
     "spectra": Study("figure 2, left; figure 7", spectra, measure_spectra),
     "scaling": Study("figure 3, right; figure 27", scaling),
     "efficiency": Study("figure 3, left and centre", efficiency),
-    "complexity": Study("figures 25 and 26", complexity),
+    "complexity": Study("figures 25 and 26", complexity, measure_spectra),
 }
 
 
@@ -317,7 +324,10 @@ def run_study(
 
     `parallel` processes at a time; 0: one run after the other in this process.
     """
-    jobs = [Job(folder / run.name, run.config) for run in runs]
+    jobs = [
+        Job(folder / run.name, run.config, gpus=_gpus(run.config) if cluster else 0.0)
+        for run in runs
+    ]
     if parallel == 0:
         outcomes = run_here(jobs, on_update)
     else:
@@ -331,6 +341,11 @@ def run_study(
     return outcomes
 
 
+def _gpus(config: RunConfig) -> float:
+    """What a run asks of a cluster's worker: some share a GPU, unless it is to stay off them."""
+    return 0.0 if config.hardware.accelerator == "cpu" else 1 / JOBS_A_GPU
+
+
 def run_here(
     jobs: Sequence[Job], on_update: Callable[[Outcome], None] | None = None
 ) -> list[Outcome]:
@@ -338,6 +353,7 @@ def run_here(
     outcomes = []
     for job in jobs:
         if job.result is not None:
+            refuse_another_run(job)
             outcome = Outcome(job, "finished", worked=False)
         else:
             job.folder.mkdir(parents=True, exist_ok=True)
