@@ -189,6 +189,11 @@ class Mean(nn.Module):
         return x.mean((-1, -2))
 
 
+class Zero(nn.Module):
+    def forward(self, x):
+        return 0 * x
+
+
 class Blow(nn.Module):
     def forward(self, x):
         return x / 0
@@ -201,6 +206,7 @@ class Blow(nn.Module):
         (Pair(), "returns a tuple"),
         (Mean(), "from fields to fields"),
         (Blow(), "NaN or infinite"),
+        (Zero(), "zero everywhere"),
     ],
 )
 def test_what_is_no_field_is_refused(module, message, waves):

@@ -232,6 +232,8 @@ def _applied(module: nn.Module, u: Fields) -> Outputs:
         )
     if not v.isfinite().all():
         raise NotAField("the module's outputs hold NaN or infinite values.")
+    if not v.flatten(1).any(1).all():
+        raise NotAField("an output is zero everywhere, and errors relative to it mean nothing.")
     return v
 
 
