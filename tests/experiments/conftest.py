@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from torchcno.experiments import jobs
 from torchcno.experiments.run import RunConfig, train_run
 from torchcno.problems.poisson import Poisson
 from torchcno.training import Hardware
@@ -40,3 +41,9 @@ def tiny_run(tiny_config: RunConfig, tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("runs") / "tiny"
     train_run(tiny_config, folder)
     return folder
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs run in a thread of this process, which saves the start of others."""
+    monkeypatch.setattr(jobs, "perform", lambda request, environment: jobs.answer(request))

@@ -25,6 +25,7 @@ from typing import IO, Any
 Request = Mapping[str, Any]  # see `jobs.Job.request`
 Answer = dict[str, Any]  # "state", and "error" where there is one
 
+COMMAND = [sys.executable, "-m", "torchcno.experiments.job_process"]
 ATTEMPTS = 3  # for processes that die without a word: for want of memory, mostly
 LOOK = 0.2  # seconds between two looks at a process
 PATIENCE = 60.0  # seconds for a process to save its state when it is asked to stop
@@ -68,7 +69,7 @@ def _attempt(
 ) -> tuple[int, Answer | None]:
     """Exit code and answer of one process; no answer from one that died."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "torchcno.experiments.job_process"],
+        COMMAND,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
