@@ -105,3 +105,13 @@ def test_bad_combinations_say_what_to_do():
         resampling_matrix(8, 16, "periodic", "even")
     with pytest.raises(ValueError, match="use layout='periodic'"):
         resampling_matrix(8, 16, "inclusive", "periodic")
+
+
+def test_what_is_kept_can_be_trained_through():
+    """Matrices first made without gradients serve a backward pass as well as any."""
+    resampling_matrix.cache_clear()
+    u = torch.randn(1, 1, 10, dtype=torch.float64, requires_grad=True)
+    with torch.inference_mode():
+        resample(u, (14,), "periodic")
+    (gradient,) = torch.autograd.grad(resample(u, (14,), "periodic").square().sum(), u)
+    assert gradient.isfinite().all()

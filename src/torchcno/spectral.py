@@ -76,7 +76,7 @@ def resampling_matrix(n_in: int, n_out: int, layout: Layout, extension: Extensio
     In float64. Exact on the band-limited space of the coarser grid; what is beyond its band is
     filtered out, not folded back. With n_in = n_out it is the projection on that space.
     """
-    with torch.device("cpu"):  # what is kept must not depend on the default device
+    with torch.device("cpu"), torch.inference_mode(False):  # what is kept suits any later use
         return _resampling_matrix(n_in, n_out, layout, extension)
 
 

@@ -66,7 +66,7 @@ def fir_taps(
     their average; so constants are kept as the matrices keep them.
     """
     n = filter.taps * factor if factor > 1 else 1
-    with torch.device("cpu"):  # what is kept must not depend on the default device
+    with torch.device("cpu"), torch.inference_mode(False):  # what is kept suits any later use
         offsets = torch.arange(n, dtype=torch.float64) - (n - 1) / 2
     h = kaiser_sinc(offsets, factor, filter) if factor > 1 else torch.ones_like(offsets)
     phases = h.view(-1, factor)

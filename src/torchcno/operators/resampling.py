@@ -34,7 +34,7 @@ def resampling_matrix(
     _check(n_in, n_out, boundary)
     if isinstance(filter, Ideal):
         return _ideal(n_in, n_out, boundary)
-    with torch.device("cpu"):  # what is kept must not depend on the default device
+    with torch.device("cpu"), torch.inference_mode(False):  # what is kept suits any later use
         fine = torch.arange(max(n_in, n_out), dtype=torch.float64) + 0.5
         return _windowed(n_in, n_out, fine, filter, boundary)
 
@@ -57,7 +57,7 @@ def activation_matrices(
         )
     # A ratio of one is no filter (the identity), which looks no further than its own sample.
     reach = 0 if n_fine == n_out else math.floor((filter.taps - 1) * Fraction(n_fine, n_out))
-    with torch.device("cpu"):
+    with torch.device("cpu"), torch.inference_mode(False):
         fine = torch.arange(n_fine + reach, dtype=torch.float64) + (1 - reach) / 2
         return (
             _windowed(n_in, n_fine, fine, filter, boundary),
