@@ -79,6 +79,13 @@ def test_samples_double_up_to_the_training_set(problem):
     assert smaller[-1] < all_samples <= 2 * smaller[-1]
 
 
+@pytest.mark.parametrize(("study", "budget"), EVERYTHING)
+def test_a_batch_is_no_larger_than_the_training_set(study, budget):
+    for run in STUDIES[study].plan(budget):
+        train = run.config.train
+        assert train.batch_size <= (train.samples or run.config.problem.samples["train"])
+
+
 def test_trials_lie_apart_from_results():
     folders = {name: budget.folder for name, budget in BUDGETS.items()}
     assert folders["paper"] == folders["best"] == Path("runs")

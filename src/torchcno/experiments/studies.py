@@ -237,9 +237,9 @@ def scaling_series(budget: Budget) -> dict[tuple[str, str], dict[int, PlannedRun
 
 
 def sample_counts(budget: Budget, problem: str) -> list[int]:
-    """64, 128, 256 … and all training samples; from a quarter of them on where they are few."""
+    """64, 128, 256 … and all training samples; from half of them on where they are few."""
     most = budget.training.get("samples") or PROBLEMS[problem].samples["train"]
-    least = min(64, most // 4)
+    least = min(64, most // 2)
     return [*(least * 2**i for i in range((most - 1) // least) if least * 2**i < most), most]
 
 
