@@ -118,12 +118,14 @@ def share(alone: tuple[Study, Path], data: Path, out: Path, url: str | None) -> 
     for process in processes:
         assert process.wait(200) == 0, process.stderr.read()
         process.stderr.close()
-    study = open_study(small.search(data), out, url)
-    rows = outcomes(study)[: small.TRIALS]  # one may have begun a further trial, and left it
-    assert rows == outcomes(alone[0])
-    for i in range(small.TRIALS):
-        lines = (out / "trials" / f"{i:04d}" / "metrics.jsonl").read_text().splitlines()
+    for trial in alone[0].trials:
+        run, there = (f / "trials" / f"{trial.number:04d}" for f in (out, alone[1]))
+        assert read_config(run) == read_config(there)
+        result = json.loads((run / "result.json").read_text())
+        assert result["best_validation_error"] == trial.value
+        lines = (run / "metrics.jsonl").read_text().splitlines()
         assert [json.loads(line)["epoch"] for line in lines] == list(range(1, 13))
+    assert len(list((out / "trials").iterdir())) == small.TRIALS
 
 
 @pytest.fixture

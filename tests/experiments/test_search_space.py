@@ -59,7 +59,7 @@ def test_draws_are_uniform_over_what_counts():
     base = RunConfig.resolve("poisson", "ffnn", "paper")
     widths = (32, 64, 128, 256, 512)
     space = Space(base, {"model.width": widths}, max_parameters=4 * 10**6)
-    n = 2000
+    n = 400
     counts = Counter(space.draw(0, number)["model.width"] for number in range(n))
     assert set(counts) == set(widths[:-1])
     sigma = (n * 0.25 * 0.75) ** 0.5
