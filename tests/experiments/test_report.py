@@ -8,6 +8,7 @@ import pytest
 
 from torchcno.experiments import paper
 from torchcno.experiments.evidence import read_errors, read_examples
+from torchcno.experiments.measurements import measure_spectra, read_spectra
 from torchcno.experiments.report import escape_tex, latex, make_report, render, write_report
 from torchcno.experiments.results import Results
 from torchcno.experiments.run import evaluate_run
@@ -134,9 +135,22 @@ def test_all_numbers_are_in_the_file(tmp_path):
 def test_the_same_results_make_the_same_page(tiny_run, tmp_path):
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / planned(PAPER, "poisson", "cno").name).symlink_to(tiny_run)
+    measure_spectra(tiny_run)
     pages = [render(make_report(tmp_path)) for _ in range(2)]
     assert pages[0] == pages[1]
-    assert pages[0].count("<img ") == 2  # the distribution of errors, and samples
+    assert pages[0].count("<img ") == 3  # spectra, the distribution of errors, and samples
+
+
+def test_spectra_hold_the_whole_energy_of_the_fields(tiny_run):
+    measure_spectra(tiny_run)
+    spectra = read_spectra(tiny_run)
+    (evaluation,) = evaluate_run(tiny_run, ["test"], device="cpu")
+    truth = evaluation.fields.outputs.double()
+    # Sines of an inclusive grid: the mean over its n − 1 intervals, where the ends are zero.
+    intervals = (truth.shape[-1] - 1) ** 2
+    energy = float(truth.square().sum((1, 2, 3)).mean()) / intervals
+    assert spectra.energy["truth"].sum() == pytest.approx(energy, rel=1e-5)
+    assert (spectra.band_errors > 0).all()
 
 
 def test_latex_has_as_many_cells_in_every_row(tmp_path):
