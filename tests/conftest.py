@@ -9,6 +9,11 @@ from jaxtyping import install_import_hook
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(1)
 
+# Read when Triton is first imported, by whichever test comes first: without a GPU its programs are
+# interpreted.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
 CHECKED = (
     "torchcno.grids",
     "torchcno.spectral",

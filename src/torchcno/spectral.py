@@ -18,6 +18,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from torchcno.constants import constants
 from torchcno.grids import Layout, unit_positions
 
 Extension = Literal["periodic", "even", "odd", "linear-odd"]
@@ -68,6 +69,7 @@ def transform(
 
 
 @lru_cache(maxsize=256)
+@constants()
 def resampling_matrix(n_in: int, n_out: int, layout: Layout, extension: Extension) -> Tensor:
     """Samples on `n_out` points of the part of a function that both grids resolve: (n_out, n_in).
 
@@ -76,8 +78,7 @@ def resampling_matrix(n_in: int, n_out: int, layout: Layout, extension: Extensio
     In float64. Exact on the band-limited space of the coarser grid; what is beyond its band is
     filtered out, not folded back. With n_in = n_out it is the projection on that space.
     """
-    with torch.device("cpu"), torch.inference_mode(False):  # what is kept suits any later use
-        return _resampling_matrix(n_in, n_out, layout, extension)
+    return _resampling_matrix(n_in, n_out, layout, extension)
 
 
 def _resampling_matrix(n_in: int, n_out: int, layout: Layout, extension: Extension) -> Tensor:

@@ -3,8 +3,6 @@
 Without a GPU the Triton programs run in Triton's interpreter, one small case an option.
 """
 
-import os
-
 import numpy as np
 import pytest
 import torch
@@ -15,9 +13,7 @@ from torchcno.operators.activation import SIGMAS, filtered_activation
 from torchcno.operators.filters import Boundary, Ideal, WindowedSinc
 from torchcno.operators.resampling import activation_matrices
 
-CUDA = torch.cuda.is_available()
-if not CUDA:
-    os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported, by the first launch
+CUDA = torch.cuda.is_available()  # without, `conftest.py` turns Triton's interpreter on
 
 TOLERANCE = {"fp32": 1e-5, "tf32": 2e-3, "bf16": 2e-2}
 FILTER = WindowedSinc()

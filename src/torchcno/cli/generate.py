@@ -68,4 +68,4 @@ def main(arguments: Sequence[str]) -> None:
                     device=given.device,
                     progress=bar(f"{problem.name} {split}"),
                 )
-            console.print(str(path), highlight=False)
+            console.print(str(path), highlight=False, soft_wrap=True)

@@ -7,12 +7,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from torchcno.constants import constants
 from torchcno.grids import unit_positions
 from torchcno.metrics import relative_l2
 from torchcno.spectral import modes, transform
 
 
 @lru_cache(maxsize=1024)
+@constants()
 def translation_matrix(n: int, steps: float | int) -> Float[Tensor, "n n"]:
     """τ along one periodic axis of n points, in float64:
 
@@ -21,11 +23,9 @@ def translation_matrix(n: int, steps: float | int) -> Float[Tensor, "n n"]:
     with P the projection on the modes that the grid resolves strictly: the Nyquist mode of an even
     n has no translate on its own grid. τ(0) = P, and τ(s) τ(t) = τ(s + t).
     """
-    # What is kept must not depend on the default device, nor on the mode of the first call.
-    with torch.device("cpu"), torch.inference_mode(False):
-        xi = unit_positions(n, "periodic")
-        moved = modes(xi - steps / n, n, "periodic", "periodic")
-        return moved @ transform(n, n, "periodic", "periodic")
+    xi = unit_positions(n, "periodic")
+    moved = modes(xi - steps / n, n, "periodic", "periodic")
+    return moved @ transform(n, n, "periodic", "periodic")
 
 
 def translated(

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from torchcno.constants import constants
 from torchcno.operators.convolution import extend
 from torchcno.operators.filters import Boundary, LowPass, WindowedSinc, kaiser_sinc
 from torchcno.operators.resampling import fine_rate
@@ -57,6 +58,7 @@ def band(
 
 
 @lru_cache(maxsize=256)
+@constants()
 def fir_taps(
     factor: int, filter: WindowedSinc, boundary: Boundary
 ) -> tuple[Float[Tensor, " taps"], Float[Tensor, " taps"]]:
@@ -66,8 +68,7 @@ def fir_taps(
     their average; so constants are kept as the matrices keep them.
     """
     n = filter.taps * factor if factor > 1 else 1
-    with torch.device("cpu"), torch.inference_mode(False):  # what is kept suits any later use
-        offsets = torch.arange(n, dtype=torch.float64) - (n - 1) / 2
+    offsets = torch.arange(n, dtype=torch.float64) - (n - 1) / 2
     h = kaiser_sinc(offsets, factor, filter) if factor > 1 else torch.ones_like(offsets)
     phases = h.view(-1, factor)
     up = phases / (phases.sum() / factor if boundary == "zero" else phases.sum(0))

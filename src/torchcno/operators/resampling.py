@@ -16,10 +16,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from torchcno import spectral
+from torchcno.constants import constants
 from torchcno.operators.filters import Boundary, Ideal, LowPass, WindowedSinc, kaiser_sinc
 
 
 @lru_cache(maxsize=1024)
+@constants()
 def resampling_matrix(
     n_in: int, n_out: int, filter: LowPass, boundary: Boundary
 ) -> Float[Tensor, "n_out n_in"]:
@@ -34,12 +36,12 @@ def resampling_matrix(
     _check(n_in, n_out, boundary)
     if isinstance(filter, Ideal):
         return _ideal(n_in, n_out, boundary)
-    with torch.device("cpu"), torch.inference_mode(False):  # what is kept suits any later use
-        fine = torch.arange(max(n_in, n_out), dtype=torch.float64) + 0.5
-        return _windowed(n_in, n_out, fine, filter, boundary)
+    fine = torch.arange(max(n_in, n_out), dtype=torch.float64) + 0.5
+    return _windowed(n_in, n_out, fine, filter, boundary)
 
 
 @lru_cache(maxsize=1024)
+@constants()
 def activation_matrices(
     n_in: int, n_out: int, upsampling: float | int, filter: LowPass, boundary: Boundary
 ) -> tuple[Float[Tensor, "n_fine n_in"], Float[Tensor, "n_out n_fine"]]:
@@ -57,12 +59,11 @@ def activation_matrices(
         )
     # A ratio of one is no filter (the identity), which looks no further than its own sample.
     reach = 0 if n_fine == n_out else math.floor((filter.taps - 1) * Fraction(n_fine, n_out))
-    with torch.device("cpu"), torch.inference_mode(False):
-        fine = torch.arange(n_fine + reach, dtype=torch.float64) + (1 - reach) / 2
-        return (
-            _windowed(n_in, n_fine, fine, filter, boundary),
-            _windowed(n_fine, n_out, fine, filter, boundary),
-        )
+    fine = torch.arange(n_fine + reach, dtype=torch.float64) + (1 - reach) / 2
+    return (
+        _windowed(n_in, n_fine, fine, filter, boundary),
+        _windowed(n_fine, n_out, fine, filter, boundary),
+    )
 
 
 def fine_rate(n: int, upsampling: float | int) -> int:

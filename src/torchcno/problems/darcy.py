@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 from torch.nn.functional import pad
 
+from torchcno.constants import constants
 from torchcno.grids import Grid
 from torchcno.problems.problem import Problem
 from torchcno.problems.random_fields import SquaredExponential
@@ -143,6 +144,7 @@ def _harmonic_mean(a: Tensor, b: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=8)
+@constants()
 def _discrete_laplacian(n: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """The sine transform and its inverse on the inner points, and the eigenvalues of −Δ_h."""
     forward, backward = sine_pair(n, device)

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from torchcno.constants import constants
 from torchcno.grids import Grid
 
 
@@ -125,6 +126,7 @@ class PeriodicMatern(TrigonometricField):
 
 
 @lru_cache(maxsize=64)
+@constants()
 def trigonometric_basis(
     grid: Grid, axis: int, period: float, k_max: int
 ) -> Float[Tensor, "point function"]:

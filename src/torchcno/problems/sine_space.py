@@ -7,11 +7,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from torchcno.constants import constants
 from torchcno.grids import unit_positions
 from torchcno.spectral import modes, transform
 
 
 @lru_cache(maxsize=32)
+@constants()
 def sine_pair(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Modes sin(πkξ), k = 1 … n − 2, on n inclusive points, and the transform onto them."""
     forward = transform(n, n, "inclusive", "odd")

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
+from torchcno.constants import constants
+
 
 @dataclass(frozen=True)
 class TorusFlow:
@@ -114,6 +116,7 @@ class TorusFlow:
 
 
 @lru_cache(maxsize=8)
+@constants()
 def torus_flow(n_points: int, device: torch.device) -> TorusFlow:
     """`TorusFlow.on`, kept between calls."""
     return TorusFlow.on(n_points, device)
