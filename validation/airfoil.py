@@ -70,7 +70,8 @@ def case(
     config, levels = MESHES[mesh]
     config = replace(config, far_field=far_field)
     nodes, lift, drag = reference or (None, None, None)
-    return Case(name, shape, stream, mesh, refinement, {"nodes": nodes, "lift": lift, "drag": drag})
+    figures = {"nodes": nodes, "lift": lift, "drag": drag}
+    return Case(name, shape, stream, config, levels, figures)
 
 
 def cases() -> list[Case]:
