@@ -32,7 +32,7 @@ RESOLUTIONS = (32, 64, 128)
 SAMPLES = 64  # of the test and of the ood set
 NETWORK: dict[str, Any] = {"width": 16, "lift_width": 32, "neck_blocks": 2, "skip_blocks": 1}
 TRAINING: dict[str, Any] = {
-    "epochs": 32,
+    "epochs": 26,
     "samples": 256,
     "batch_size": 16,
     "learning_rate": 4e-3,

@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -73,20 +74,21 @@ def _scatter(out: Any, rows: Any, i: int, x: Any) -> None:
 def _forward(
     x: Any, offset: Any, up_r: Any, up_c: Any, down_r_t: Any, down_c: Any, slopes: Any, y: Any
 ) -> None:
-    """Y += Σ X for planes (rows, columns, planes); `offset[i]` is what the bias adds to t."""
-    t = np.empty(x.shape[1:], x.dtype)
-    z = np.empty((len(up_c[0]), x.shape[2]), x.dtype)
-    q = np.empty(y.shape[1:], x.dtype)
+    """Y += Σ X for groups (group, rows, columns, planes); the bias adds `offset[i]` to t."""
+    t = np.empty(x.shape[2:], x.dtype)
+    z = np.empty((len(up_c[0]), x.shape[3]), x.dtype)
+    q = np.empty(y.shape[2:], x.dtype)
     t_row, z_row, q_row = t.reshape(-1), z.reshape(-1), q.reshape(-1)
-    x_rows, y_rows = x.reshape(len(x), -1), y.reshape(len(y), -1)
-    for i in range(len(up_r[0])):
-        t[:] = offset[i]
-        _gather(t_row, up_r, i, x_rows)
-        _combine(z, up_c, t)
-        for lane in range(len(z_row)):
-            z_row[lane] *= slopes[0] if z_row[lane] > 0 else slopes[1]
-        _combine(q, down_c, z)
-        _scatter(y_rows, down_r_t, i, q_row)
+    for n in range(len(x)):
+        x_rows, y_rows = x[n].reshape(x.shape[1], -1), y[n].reshape(y.shape[1], -1)
+        for i in range(len(up_r[0])):
+            t[:] = offset[i]
+            _gather(t_row, up_r, i, x_rows)
+            _combine(z, up_c, t)
+            for lane in range(len(z_row)):
+                z_row[lane] *= slopes[0] if z_row[lane] > 0 else slopes[1]
+            _combine(q, down_c, z)
+            _scatter(y_rows, down_r_t, i, q_row)
 
 
 @compiled
@@ -103,24 +105,25 @@ def _backward(
     dx: Any,
 ) -> None:
     """dX += the adjoint of Σ's derivative at X, applied to dY."""
-    t = np.empty(x.shape[1:], x.dtype)
-    z = np.empty((len(up_c[0]), x.shape[2]), x.dtype)
-    e = np.empty(dy.shape[1:], x.dtype)
+    t = np.empty(x.shape[2:], x.dtype)
+    z = np.empty((len(up_c[0]), x.shape[3]), x.dtype)
+    e = np.empty(dy.shape[2:], x.dtype)
     g = np.empty_like(z)
     t_row, z_row, e_row, g_row = t.reshape(-1), z.reshape(-1), e.reshape(-1), g.reshape(-1)
-    x_rows, dx_rows = x.reshape(len(x), -1), dx.reshape(len(dx), -1)
-    dy_rows = dy.reshape(len(dy), -1)
-    for i in range(len(up_r[0])):
-        t[:] = offset[i]
-        _gather(t_row, up_r, i, x_rows)
-        _combine(z, up_c, t)
-        e_row[:] = 0
-        _gather(e_row, down_r_t, i, dy_rows)
-        _combine(g, down_c_t, e)
-        for lane in range(len(z_row)):
-            g_row[lane] *= slopes[0] if z_row[lane] > 0 else slopes[1]
-        _combine(t, up_c_t, g)
-        _scatter(dx_rows, up_r, i, t_row)
+    for n in range(len(x)):
+        x_rows, dx_rows = x[n].reshape(x.shape[1], -1), dx[n].reshape(x.shape[1], -1)
+        dy_rows = dy[n].reshape(dy.shape[1], -1)
+        for i in range(len(up_r[0])):
+            t[:] = offset[i]
+            _gather(t_row, up_r, i, x_rows)
+            _combine(z, up_c, t)
+            e_row[:] = 0
+            _gather(e_row, down_r_t, i, dy_rows)
+            _combine(g, down_c_t, e)
+            for lane in range(len(z_row)):
+                g_row[lane] *= slopes[0] if z_row[lane] > 0 else slopes[1]
+            _combine(t, up_c_t, g)
+            _scatter(dx_rows, up_r, i, t_row)
 
 
 def launch_forward(
@@ -128,19 +131,14 @@ def launch_forward(
 ) -> Tensor:
     """Σ x for float32 fields in one or two dimensions."""
     up_r, up_c, down_r, down_c = _axes(ups, downs)
-    planes, b = _planes(x), bias.detach().numpy()
-    y = np.zeros((len(x), len(down_r), len(down_c), x.shape[1]), np.float32)
+    side_by_side = _side_by_side(*x.shape[:2])
+    groups = _groups(x, side_by_side)
+    y = np.zeros((len(groups), len(down_r), len(down_c), groups.shape[3]), np.float32)
+    offset = _offset(up_r, bias, side_by_side)
     slopes = np.array(SLOPES[sigma], np.float32)
     fixed = (_rows(up_r), _rows(up_c), _rows(down_r, transposed=True), _rows(down_c), slopes)
-    sums = up_r.sum(1).numpy()
-
-    def work(samples: slice) -> None:
-        x_group, y_group = _pack(planes[samples]), _pack(y[samples])
-        _forward(x_group, _offset(sums, b, x_group), *fixed, y_group)
-        _unpack(y_group, y[samples])
-
-    _in_groups(work, len(x), x.shape[1])
-    return _fields(y, x)
+    _in_threads(lambda part: _forward(groups[part], offset, *fixed, y[part]), len(groups))
+    return _fields(y, x, side_by_side)
 
 
 def launch_backward(
@@ -148,8 +146,10 @@ def launch_backward(
 ) -> tuple[Tensor, Tensor]:
     """(dx, db)."""
     up_r, up_c, down_r, down_c = _axes(ups, downs)
-    planes, dy_planes, b = _planes(x), _planes(dy), bias.detach().numpy()
-    dx = np.zeros_like(planes)
+    side_by_side = _side_by_side(*x.shape[:2])
+    groups, dy_groups = _groups(x, side_by_side), _groups(dy, side_by_side)
+    dx = np.zeros_like(groups)
+    offset = _offset(up_r, bias, side_by_side)
     slopes = np.array(SLOPES[sigma], np.float32)
     fixed = (
         _rows(up_r),
@@ -159,16 +159,11 @@ def launch_backward(
         _rows(down_c, transposed=True),
         slopes,
     )
-    sums = up_r.sum(1).numpy()
-
-    def work(samples: slice) -> None:
-        x_group, dx_group = _pack(planes[samples]), _pack(dx[samples])
-        offset = _offset(sums, b, x_group)
-        _backward(_pack(dy_planes[samples]), x_group, offset, *fixed, dx_group)
-        _unpack(dx_group, dx[samples])
-
-    _in_groups(work, len(x), x.shape[1])
-    return _fields(dx, x), torch.from_numpy(dx).sum((0, 1, 2))
+    _in_threads(
+        lambda part: _backward(dy_groups[part], groups[part], offset, *fixed, dx[part]), len(dx)
+    )
+    fields = _fields(dx, x, side_by_side)
+    return fields, fields.sum((0, *range(2, x.ndim)))
 
 
 def _axes(ups: Sequence[Tensor], downs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -181,50 +176,46 @@ def _axes(ups: Sequence[Tensor], downs: Sequence[Tensor]) -> tuple[Tensor, ...]:
 _ONE = torch.ones(1, 1)
 
 
-def _planes(x: Tensor) -> np.ndarray:
-    """Fields as (sample, rows, columns, channel), contiguous."""
+def _side_by_side(samples: int, channels: int) -> int:
+    """How many samples make a group: as many as fill the lanes and divide their number."""
+    most = max(1, LANES // channels)
+    return next(n for n in range(most, 0, -1) if samples % n == 0)
+
+
+def _groups(x: Tensor, side_by_side: int) -> np.ndarray:
+    """Fields as (group, rows, columns, planes of a group), contiguous."""
     x = x.detach()
-    planes: np.ndarray = (
-        (x if x.ndim == 4 else x.unsqueeze(2)).permute(0, 2, 3, 1).contiguous().numpy()
-    )
-    return planes
+    samples = (x if x.ndim == 4 else x.unsqueeze(2)).unflatten(0, (-1, side_by_side))
+    groups: np.ndarray = samples.permute(0, 3, 4, 1, 2).flatten(3).contiguous().numpy()
+    return groups
 
 
-def _fields(planes: np.ndarray, like: Tensor) -> Tensor:
-    """The inverse of `_planes`, in the memory format of `like`."""
-    fields = torch.from_numpy(planes).permute(0, 3, 1, 2)
+def _fields(groups: np.ndarray, like: Tensor, side_by_side: int) -> Tensor:
+    """The inverse of `_groups`, in the memory format of `like`."""
+    samples = torch.from_numpy(groups).unflatten(3, (side_by_side, -1))
+    fields = samples.permute(0, 3, 4, 1, 2).flatten(0, 1)
     if like.ndim == 3:
         return fields.squeeze(2).contiguous()
-    return fields.contiguous() if like.is_contiguous() else fields
+    last = not like.is_contiguous()
+    return fields.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
 
 
-def _pack(planes: np.ndarray) -> np.ndarray:
-    """The planes of some samples side by side: (rows, columns, planes); one sample is a view."""
-    _, rows, columns, _ = planes.shape
-    return planes.transpose(1, 2, 0, 3).reshape(rows, columns, -1)
+def _offset(up_r: Tensor, bias: Tensor, side_by_side: int) -> np.ndarray:
+    """Σ_k U_r[i, k] b for every fine row i and plane of a group: what the bias adds to t."""
+    offset: np.ndarray = torch.outer(up_r.sum(1), bias.detach().repeat(side_by_side)).numpy()
+    return offset
 
 
-def _unpack(group: np.ndarray, planes: np.ndarray) -> None:
-    """What `_pack` copied goes back to its samples."""
-    if not np.may_share_memory(group, planes):
-        planes.transpose(1, 2, 0, 3)[:] = group.reshape(*group.shape[:2], len(planes), -1)
-
-
-def _offset(sums: np.ndarray, bias: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Σ_k U_r[i, k] b for every fine row i and plane: what the bias adds to t."""
-    return np.outer(sums, np.tile(bias, group.shape[2] // len(bias)))
-
-
-def _in_groups(work: Callable[[slice], None], samples: int, channels: int) -> None:
-    """`work` on groups of samples that make up enough planes, on as many threads as torch uses."""
-    size = max(1, LANES // channels)
-    groups = [slice(start, start + size) for start in range(0, samples, size)]
-    threads = torch.get_num_threads()
-    if threads == 1 or len(groups) == 1:
-        for group in groups:
-            work(group)
+def _in_threads(work: Callable[[slice], None], groups: int) -> None:
+    """`work` on all groups, shared out among as many threads as torch uses."""
+    threads = min(torch.get_num_threads(), groups)
+    edges = [groups * i // max(threads, 1) for i in range(threads + 1)]
+    parts = [slice(*edge) for edge in pairwise(edges)]
+    if threads <= 1:
+        for part in parts:
+            work(part)
     else:
-        list(_pool(threads).map(work, groups))
+        list(_pool(threads).map(work, parts))
 
 
 @lru_cache(maxsize=1)
