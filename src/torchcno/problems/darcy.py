@@ -29,9 +29,9 @@ class Darcy(Problem):
     two: second order where a is smooth. Fine points contain the coarse ones, where both fields are
     read off. Solved by conjugate gradients preconditioned with the Laplacian, inverted in its sine
     modes: the condition number is at most max a / min a = 4 on any grid, so an iteration leaves
-    a third of the error and about 20 are enough. On one core and 253² points that is 2.5 times as
-    fast as scipy's sparse LU and 1.4 times as pyamg, and on a GPU it is a handful of batched
-    products.
+    a third of the error and about 20 are enough. In one trial, on one core and 253²
+    points, that was 2.5 times as fast as scipy's sparse LU and 1.4 times as pyamg; on a GPU it is a
+    handful of batched products.
     """
 
     variance: float = 0.1  # σ²

@@ -6,9 +6,7 @@ good enough to be stable. A step solves
     (I + Δt/V ∂_j A_j) (I + Δt/V ∂_i A_i) Δq = −Δt/V R(q)
 
 where each factor is diagonalised to four scalar upwind equations along its lines (Pulliam and
-Chaussee, 1981; Caughey, 1987), and coarser meshes speed the long waves (FAS; Brandt, Jameson). Of
-what was tried on 243 × 43 nodes, one mesh needed about 800 steps for lift to 1e-4, two meshes 140
-cycles, three 80 to 120.
+Chaussee, 1981; Caughey, 1987), and coarser meshes speed the long waves (FAS; Brandt, Jameson).
 """
 
 from dataclasses import dataclass
