@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torchcno.evaluation.aliasing import Audit, audit
     from torchcno.experiments.build import build_model
     from torchcno.experiments.evaluate import evaluate_run
+    from torchcno.experiments.pretrained import load_pretrained
     from torchcno.experiments.run import RunConfig, resume_run, train_run
     from torchcno.experiments.trained import TrainedOperator, load
     from torchcno.grids import Grid
@@ -45,6 +46,7 @@ _HOMES = {
     "from_official": "models.official",
     "generate": "data.generate",
     "load": "experiments.trained",
+    "load_pretrained": "experiments.pretrained",
     "resample": "spectral",
     "resume_run": "experiments.run",
     "train_run": "experiments.run",

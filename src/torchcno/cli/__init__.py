@@ -16,6 +16,7 @@ VERBS = {
     "search": "choose a configuration: train many, keep the best on validation",
     "evaluate": "errors of a trained run, in and out of distribution, at any resolution",
     "predict": "apply a trained run to a file of inputs",
+    "export": "a trained run in half precision, to be shared",
     "audit": "aliasing of trained runs, end to end and layer by layer",
     "study": "run a table or figure of the paper, experiment by experiment",
     "report": "one page of all results beside the paper's",

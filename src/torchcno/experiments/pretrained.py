@@ -1,0 +1,103 @@
+"""Trained operators that come with the package, and the export that makes them.
+
+A folder of `torchcno/weights` is a run folder with all that prediction and evaluation need, its
+weights in half precision:
+
+config.yaml         the run's configuration
+model.json          model, configuration, normalisation, grid; errors before and after rounding
+model.safetensors   weights in float16; statistics of normalisation layers as they were
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchcno.evaluation.errors import sample_errors, summary
+from torchcno.experiments.evaluate import EVALUATED, Evaluation, evaluate_run
+from torchcno.experiments.run_config import RunConfig, read_config, write_tree
+from torchcno.experiments.trained import TrainedOperator, load, pick_device, read_json, write_json
+from torchcno.selection import select
+from torchcno.training import Hardware
+from torchcno.training.checkpoint import load_into, save_tensors
+
+WEIGHTS = Path(__file__).parents[1] / "weights"
+TOLERANCE = 0.01  # of an error, by which rounding may change it
+
+
+def load_pretrained(name: str, device: str | torch.device = "cpu") -> TrainedOperator:
+    """The trained operator of that name which comes with the package, in float32.
+
+    >>> operator = load_pretrained("navier-stokes")
+    >>> v = operator.predict(u)  # physical values, any resolution
+    """
+    shipped = pretrained()
+    if not shipped:
+        raise ValueError(f"no weights come with this build of torchcno: {WEIGHTS} has none.")
+    return load(select(shipped, name, "pretrained operator"), device)
+
+
+def pretrained() -> dict[str, Path]:
+    """The folders of the operators that come with the package, by name."""
+    return {path.parent.name: path.parent for path in sorted(WEIGHTS.glob("*/model.safetensors"))}
+
+
+def export_run(
+    run: str | Path, out: str | Path, device: str = "auto"
+) -> dict[str, dict[str, float]]:
+    """Write the operator of a run to the folder `out` in half precision.
+
+    Returns the published error in percent by split, of the run and of what `load(out)` gives.
+    Refused where one differs from the other by more than a hundredth.
+    """
+    run, out = Path(run), Path(out)
+    if run.resolve() == out.resolve():
+        raise ValueError(f"{out} is the run itself; choose another --out.")
+    config, operator = read_config(run), load(run, pick_device(device))
+    evaluations = evaluate_run(run, EVALUATED, device=device)
+    weights = halved(operator.network)
+    load_into(operator.network, weights, run)
+    errors = {e.split: _compared(e, operator, config) for e in evaluations}
+    for split, error in errors.items():
+        if not abs(error["half"] - error["full"]) <= TOLERANCE * error["full"]:  # nor if it is NaN
+            raise ValueError(
+                f"half precision changes the error on {split} from {error['full']:.4g} to "
+                f"{error['half']:.4g} %, by more than a hundredth; publish the run as it is."
+            )
+    # Where the data lay and what it was trained on is no part of an operator.
+    plain = replace(config, data=None, hardware=Hardware())
+    write_tree(plain.to_tree(), out / "config.yaml")
+    save_tensors(out / "model.safetensors", weights)
+    description = {**read_json(run / "model.json"), "relative_l1_median_percent": errors}
+    write_json(description, out / "model.json")
+    return errors
+
+
+def halved(network: nn.Module) -> dict[str, Tensor]:
+    """The network's state with its real parameters in float16.
+
+    Buffers stay as they are: a running variance may be below the least float16 or above the
+    largest. So do complex parameters, for which torch has no arithmetic in half precision.
+    """
+    parameters = dict(network.named_parameters())
+    return {
+        name: tensor.half() if name in parameters and tensor.is_floating_point() else tensor
+        for name, tensor in network.state_dict().items()
+    }
+
+
+def _compared(
+    evaluation: Evaluation, rounded: TrainedOperator, config: RunConfig
+) -> dict[str, float]:
+    """The published error of a run's evaluation, and of the rounded operator on the same fields."""
+    fields = evaluation.fields
+    errors = sample_errors(
+        rounded.predict(fields.inputs), fields, rounded.normalization, config.problem.mask
+    )
+    return {"full": _published(evaluation.summary), "half": _published(summary(errors))}
+
+
+def _published(statistics: dict[str, Any]) -> float:
+    return float(statistics["relative_l1_median_percent"]["normalized"])

@@ -1,0 +1,28 @@
+import pytest
+import torch
+
+from torchcno import load
+
+
+def test_an_exported_run_predicts_and_is_evaluated_like_a_run(
+    cno, run_folder, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TORCHCNO_DATA", str(tmp_path / "data"))
+    out = tmp_path / "shared"
+    outcome = cno("export", run_folder, "--out", out, "--device", "cpu")
+    assert outcome.code == 0
+    assert "MB; the error of" in outcome.out
+    u = torch.randn(2, 1, 24, 24, generator=torch.Generator().manual_seed(0))
+    full, half = load(run_folder).predict(u), load(out).predict(u)
+    torch.testing.assert_close(half, full, rtol=0.02, atol=0.02 * float(full.abs().max()))
+    assert cno("evaluate", out, "--split", "test", "--samples", 2, "--device", "cpu").code == 0
+
+
+@pytest.mark.parametrize(
+    ("out", "message"), [("", "is the run itself"), ("../nowhere", "does not exist; name the")]
+)
+def test_mistakes_are_explained(cno, run_folder, tmp_path, out, message):
+    run = run_folder if not out else tmp_path / "no-run"
+    outcome = cno("export", run, "--out", run_folder / out)
+    assert outcome.code == 2
+    assert message in outcome.err
