@@ -1,7 +1,14 @@
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from torchcno.models.deeponet import DeepONet, DeepONetConfig, UpsampledActivation
+from torchcno.models.deeponet import (
+    DeepONet,
+    DeepONetConfig,
+    UpsampledActivation,
+    bicubic_doubling,
+)
 from torchcno.models.inputs import coordinates
 
 
@@ -57,8 +64,56 @@ def test_forward_is_the_expansion_of_the_branch(model: DeepONet) -> None:
 
 def test_activation_on_the_finer_grid_keeps_constants() -> None:
     v = torch.tensor([3.0, -2.0]).view(1, 2, 1, 1).expand(1, 2, 4, 4)
-    back = torch.nn.functional.avg_pool2d(UpsampledActivation()(v), 2)
+    back = F.avg_pool2d(UpsampledActivation((4, 4))(v), 2)
     torch.testing.assert_close(back, torch.tensor([3.0, -0.02]).view(1, 2, 1, 1).expand_as(v))
+
+
+PRECISIONS = [(torch.float32, 1e-6), (torch.float64, 1e-12)]
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS)
+@pytest.mark.parametrize("size", [(1, 2), (4, 4), (7, 5), (64, 33)])
+def test_matrices_are_bicubic_interpolation(
+    size: tuple[int, int], dtype: torch.dtype, tolerance: float
+) -> None:
+    activation = UpsampledActivation(size).to(dtype)
+    v = torch.randn(3, 2, *size, dtype=dtype, requires_grad=True)
+    expected = F.leaky_relu(F.interpolate(v, scale_factor=2, mode="bicubic"))
+    torch.testing.assert_close(activation(v), expected, rtol=tolerance, atol=tolerance)
+    cotangent = torch.randn_like(expected)
+    by_products, by_points = (
+        torch.autograd.grad(w, v, cotangent)[0] for w in (activation(v), expected)
+    )
+    torch.testing.assert_close(by_products, by_points, rtol=tolerance, atol=tolerance)
+
+
+def by_points(branch: nn.Sequential, u: Tensor) -> Tensor:
+    """The branch with torch's own interpolation."""
+    for block in branch:
+        if isinstance(block, UpsampledActivation):
+            u = F.leaky_relu(F.interpolate(u, scale_factor=2, mode="bicubic"))
+        else:
+            u = block(u)
+    return u
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS)
+@pytest.mark.parametrize("size", [(10, 12), (11, 9)])
+def test_branch_is_that_of_pointwise_interpolation(
+    size: tuple[int, int], dtype: torch.dtype, tolerance: float
+) -> None:
+    torch.manual_seed(0)
+    config = DeepONetConfig(in_channels=2, size=size, bases=7, branch_levels=3, branch_width=4)
+    branch = DeepONet(config).to(dtype).branch
+    u = torch.randn(3, 2, *size, dtype=dtype)
+    torch.testing.assert_close(branch(u), by_points(branch, u), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8])
+def test_matrices_are_exact_in_eleven_bits(n: int) -> None:
+    """Those of float16, and of TF32 on the matrix units of a GPU."""
+    matrix = bicubic_doubling(n)
+    assert torch.equal(matrix.half().float(), matrix)
 
 
 def test_says_which_size_it_needs(model: DeepONet) -> None:

@@ -1,11 +1,13 @@
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from torchcno.models.galerkin_transformer import (
     GalerkinAttention,
     GalerkinTransformer,
     GalerkinTransformerConfig,
+    interpolate,
 )
 
 SMALL = GalerkinTransformerConfig(
@@ -112,3 +114,15 @@ def test_says_what_it_accepts(shape: tuple[int, ...], message: str) -> None:
 def test_says_which_heads_fit() -> None:
     with pytest.raises(ValueError, match="width 10 is not divisible by heads = 4; use width=8"):
         GalerkinTransformerConfig(width=10, heads=4)
+
+
+@pytest.mark.parametrize("size", [(4, 3), (20, 13), (7, 9), (1, 5)])
+def test_matrices_are_bilinear_interpolation(size: tuple[int, int]) -> None:
+    v = torch.randn(2, 3, 7, 9, dtype=torch.float64, requires_grad=True)
+    expected = F.interpolate(v, size=size, mode="bilinear", align_corners=True)
+    torch.testing.assert_close(interpolate(v, size), expected, rtol=1e-12, atol=1e-12)
+    cotangent = torch.randn_like(expected)
+    by_products, by_points = (
+        torch.autograd.grad(w, v, cotangent)[0] for w in (interpolate(v, size), expected)
+    )
+    torch.testing.assert_close(by_products, by_points, rtol=1e-12, atol=1e-12)

@@ -113,8 +113,9 @@ def branch(config: DeepONetConfig) -> nn.Sequential:
     blocks: list[nn.Module] = []
     size = config.size
     for a, b in pairwise([config.in_channels, *doubled]):
-        blocks += [nn.Conv2d(a, a, 3, padding=1), UpsampledActivation(), nn.AvgPool2d(2)]
-        blocks += [nn.Conv2d(a, b, 3, padding=1), UpsampledActivation(), nn.AvgPool2d(4, padding=1)]
+        blocks += [nn.Conv2d(a, a, 3, padding=1), UpsampledActivation(size), nn.AvgPool2d(2)]
+        blocks += [nn.Conv2d(a, b, 3, padding=1), UpsampledActivation(size)]
+        blocks += [nn.AvgPool2d(4, padding=1)]
         size = tuple((n + 1) // 2 for n in size)
     blocks += [ResidualBlock(doubled[-1]) for _ in range(config.residual_blocks)]
     flat = doubled[-1] * math.prod(size)
@@ -131,11 +132,41 @@ def trunk(config: DeepONetConfig) -> nn.Sequential:
 
 
 class UpsampledActivation(nn.Module):
-    """σ on the twice finer grid; the mean-pooling that follows takes it back."""
+    """σ(U_y V U_xᵀ): σ on the twice finer grid; the mean-pooling that follows takes it back.
+
+    Bicubic upsampling as matrix products, whose gradient is again products: that of
+    `F.interpolate` adds up atomically, point by point, which is slow on a GPU and in another order
+    every time.
+    """
+
+    up_y: Tensor
+    up_x: Tensor
+
+    def __init__(self, size: tuple[int, ...]) -> None:
+        super().__init__()
+        for name, n in zip(("up_y", "up_x"), size, strict=True):
+            self.register_buffer(name, bicubic_doubling(n), persistent=False)
 
     def forward(self, v: Float[Tensor, "batch c y x"]) -> Float[Tensor, "batch c 2*y 2*x"]:
         """σ(v) at twice the resolution."""
-        return F.leaky_relu(F.interpolate(v, scale_factor=2, mode="bicubic"))
+        return F.leaky_relu(self.up_y @ (v @ self.up_x.T))
+
+
+def bicubic_doubling(n: int) -> Float[Tensor, "n_fine n"]:
+    """Samples on 2n points by cubic convolution (Keys, 1981) of n samples, along one axis.
+
+        (U f)(x_i) = Σ_j w(x_i − j) f_j,   x_i = (i + 1/2)/2 − 1/2,   f_j = f_0, f_{n−1} outside
+
+    with the kernel's free parameter a = −3/4, as in `F.interpolate`. The entries are multiples of
+    1/256 of nine bits at most: a cast does not round them, nor does TF32.
+    """
+    a = -0.75
+    x, j = (torch.arange(2 * n) + 0.5) / 2 - 0.5, torch.arange(-2, n + 2)
+    s = (x[:, None] - j).abs()
+    near = (a + 2) * s**3 - (a + 3) * s**2 + 1
+    far = a * (s**3 - 5 * s**2 + 8 * s - 4)
+    weights = torch.where(s < 1, near, torch.where(s < 2, far, 0.0))
+    return torch.zeros(2 * n, n).index_add(1, j.clamp(0, n - 1), weights)
 
 
 class ResidualBlock(nn.Module):

@@ -267,6 +267,21 @@ def scaled_sizes(u: Tensor, coarsening: float) -> tuple[tuple[int, int], tuple[i
     return middle, coarse
 
 
-def interpolate(v: Tensor, size: tuple[int, ...]) -> Tensor:
-    """Linear interpolation along each axis, the ends of both grids being the same points."""
-    return F.interpolate(v, size=tuple(size), mode="bilinear", align_corners=True)
+def interpolate(v: Float[Tensor, "batch c y x"], size: tuple[int, ...]) -> Tensor:
+    """Linear interpolation along each axis, the ends of both grids being the same points.
+
+    As matrix products, whose gradient is products again: the same every time, on a GPU too.
+    """
+    hats_y, hats_x = (hat_functions(*axis, v) for axis in zip(v.shape[2:], size, strict=True))
+    return hats_y @ (v @ hats_x.T)
+
+
+def hat_functions(n_in: int, n_out: int, like: Tensor) -> Float[Tensor, "n_out n_in"]:
+    """max(0, 1 − |x_i − j|): the hat of each of `n_in` points at `n_out` positions x_i.
+
+    The positions go from the first point to the last; type and device are those of `like`.
+    """
+    dtype = torch.promote_types(like.dtype, torch.float32)  # half precision has no fine positions
+    x = torch.linspace(0, n_in - 1, n_out, dtype=dtype, device=like.device)
+    j = torch.arange(n_in, dtype=dtype, device=like.device)
+    return F.relu(1 - (x[:, None] - j).abs()).to(like.dtype)
