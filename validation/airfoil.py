@@ -18,6 +18,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
+from torchcno.experiments.mesh_pictures import draw_mesh
 from torchcno.problems.airfoil import (
     Airfoil,
     FreeStream,
@@ -267,23 +268,6 @@ def draw_fixtures(pictures: list[dict[str, np.ndarray]]) -> None:
     figure.savefig(OUT / "validation-airfoil-fixtures.png", dpi=110)
 
 
-def draw_mesh() -> None:
-    mesh = c_mesh(rae2822())
-    x, y = mesh.nodes[0].numpy()
-    figure, axes = plt.subplots(1, 4, figsize=(16, 4), layout="constrained")
-    views = (
-        ("243 × 43 nodes", (-25, 25), (-45, 45)),
-        ("the airfoil", (-0.3, 1.3), (-0.8, 0.8)),
-        ("nose", (-0.03, 0.07), (-0.05, 0.05)),
-        ("trailing edge", (0.93, 1.07), (-0.07, 0.07)),
-    )
-    for axis, (title, across, up) in zip(axes, views, strict=True):
-        axis.plot(x, y, color="0.4", lw=0.4)
-        axis.plot(x.T, y.T, color="0.4", lw=0.4)
-        axis.set(title=title, xlim=across, ylim=up, aspect="equal")
-    figure.savefig(OUT / "validation-airfoil-mesh.png", dpi=110)
-
-
 def draw_pressure(curves: dict[str, Curve]) -> None:
     figure, axis = plt.subplots(figsize=(6, 4.5), layout="constrained")
     for (label, (x, cp)), style in zip(curves.items(), ("-", "--"), strict=True):
@@ -336,7 +320,9 @@ def main() -> None:
         fixtures, pictures = (list(part) for part in zip(*compared, strict=True))
         rows, curves = (list(part) for part in zip(*solved, strict=True))
         summaries = [summary(bumps, list(flows)) for bumps, flows in drawn.items()]
-    draw_mesh()
+    figure = plt.figure(figsize=(16, 4), layout="constrained")
+    draw_mesh(figure, c_mesh(rae2822()))
+    figure.savefig(OUT / "validation-airfoil-mesh.png", dpi=110)
     draw_fixtures(pictures)
     base = zip(rows, curves, strict=True)
     draw_pressure({row["nodes"]: curve for row, curve in base if row["case"] == "RAE2822"})

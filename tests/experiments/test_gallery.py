@@ -5,6 +5,7 @@ import pytest
 
 from torchcno.data.samples import Samples
 from torchcno.experiments.gallery import color_scale, draw_problem
+from torchcno.problems.airfoil import Airfoil, MeshConfig, SteadyConfig, c_mesh, rae2822
 from torchcno.problems.poisson import Poisson
 
 
@@ -26,6 +27,27 @@ def test_the_constants_that_change_are_named():
     headings = [part.get_suptitle() for part in figure.subfigs]
     assert headings == ["In distribution", "Out of distribution (K = 20)"]
     assert "−Δu = f" in figure.get_suptitle()
+
+
+def test_the_mesh_of_the_airfoils_is_drawn_whole_and_from_near():
+    hasty = SteadyConfig(
+        start_cycles=1, cycles=2, check_every=1, residual_fall=1e9, lift_tolerance=1e9
+    )
+    problem = Airfoil(mesh=MeshConfig(around=48, wake=8, outward=12), steady=hasty)
+    *_, below = draw_problem(problem, samples=1, resolution=32).subfigs
+    x, y = c_mesh(rae2822(), problem.mesh).nodes[0].numpy()
+    drawn = np.concatenate([line.get_xydata() for line in below.axes[0].lines])
+    expected = np.stack([x, y], axis=-1)
+    expected = np.concatenate([np.swapaxes(expected, 0, 1).reshape(-1, 2), expected.reshape(-1, 2)])
+    assert np.array_equal(drawn, expected)
+
+    def seen(axes):
+        (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+        return ((left <= x) & (x <= right) & (low <= y) & (y <= high)).mean()
+
+    shares = [seen(axes) for axes in below.axes]
+    assert shares[0] == 1
+    assert all(0 < share < 0.8 for share in shares[1:])
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,8 @@ def main(arguments: Sequence[str]) -> None:
         "--plot",
         nargs="?",
         const=True,
-        help="draw inputs and outputs, in and out of distribution (default: NAME.png)",
+        help="draw inputs and outputs, in and out of distribution, and the mesh of airfoil "
+        "(default: NAME.png)",
     )
     parser.add_argument("--seed", type=int, default=0, help="which samples are drawn")
     given = parse(parser, arguments)

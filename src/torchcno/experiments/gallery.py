@@ -4,6 +4,8 @@ The paper's SM, "Depiction of the Datasets".
 """
 
 import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -12,23 +14,39 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchcno.data.samples import Samples
+from torchcno.experiments.mesh_pictures import draw_mesh
+from torchcno.problems.airfoil import Airfoil, c_mesh, rae2822
 from torchcno.problems.problem import Problem
 
 HEADINGS = {"test": "In distribution", "ood": "Out of distribution"}
+
+
+def draw_airfoil_mesh(figure: SubFigure, problem: Airfoil) -> None:
+    """The mesh on which flows are computed, around the airfoil that is perturbed."""
+    draw_mesh(figure, c_mesh(rae2822(), problem.mesh))
+
+
+# What is drawn below the samples of a problem, by its name.
+BELOW: Mapping[str, Callable[[SubFigure, Any], None]] = {"airfoil": draw_airfoil_mesh}
+HEIGHT_BELOW = 4.0  # inches
 
 
 def draw_problem(
     problem: Problem, *, samples: int = 3, resolution: int | None = None, seed: int = 0
 ) -> Figure:
     """The first `samples` of the test and the ood split: inputs, and below them their outputs."""
-    rows = sum(problem.channels)
-    figure = Figure(figsize=(1.0 + 4.6 * samples, 0.8 + 2.1 * rows), layout="constrained")
+    below = [draw for name, draw in BELOW.items() if name == problem.name]
+    heights = [0.8 + 2.1 * sum(problem.channels), *(HEIGHT_BELOW for _ in below)]
+    figure = Figure(figsize=(1.0 + 4.6 * samples, sum(heights)), layout="constrained")
     equation = (inspect.getdoc(type(problem)) or problem.name).split("\n\n")[0]
     figure.suptitle(" ".join(equation.split()))
-    halves = figure.subfigures(1, len(HEADINGS), squeeze=False)[0]
-    for half, (split, heading) in zip(halves, HEADINGS.items(), strict=True):
+    grid = figure.add_gridspec(len(heights), len(HEADINGS), height_ratios=heights)
+    for column, (split, heading) in enumerate(HEADINGS.items()):
+        half = figure.add_subfigure(grid[0, column])
         half.suptitle(f"{heading}{differences(problem, split)}", fontsize="medium")
         draw_samples(half, Samples.of(problem, split, resolution, seed), samples)
+    for row, draw in enumerate(below, start=1):
+        draw(figure.add_subfigure(grid[row, :]), problem)
     return figure
 
 
