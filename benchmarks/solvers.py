@@ -24,7 +24,6 @@ from torchcno.data.samples import Samples
 from torchcno.problems import PROBLEMS, SPLITS, Problem
 
 GIB = 2**30
-CUDA_BATCH = 128
 
 
 def timed(problem: Problem, split: str, indices: range, device: str) -> float:
@@ -74,8 +73,9 @@ def on_cuda(name: str) -> dict[str, Any]:
     seconds = 0.0
     for split in SPLITS:
         size = problem.samples[split]
-        for first in range(0, size, CUDA_BATCH):
-            batch = range(first, min(first + CUDA_BATCH, size))
+        at_once = problem.gpu_batch(problem.resolution)
+        for first in range(0, size, at_once):
+            batch = range(first, min(first + at_once, size))
             seconds += timed(problem, split, batch, "cuda")
     return {
         "samples": sum(problem.samples.values()),

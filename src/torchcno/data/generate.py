@@ -34,7 +34,6 @@ from torchcno.problems.problem import Problem
 Progress = Callable[[int, int], None]  # samples done, samples in all
 
 CPU_CHUNK = 4  # samples; small, for a chunk is what an interruption can lose
-CUDA_CHUNK = 128  # samples of 64² points; fewer of more points, so that memory stays about a GiB
 PROCESSES_PAY = 10.0  # seconds of work below which starting other processes is not worth it
 
 
@@ -153,10 +152,10 @@ class Work:
 
     @property
     def chunk_size(self) -> int:
-        """How many samples a chunk has; nothing but the device and the resolution changes it."""
+        """How many samples a chunk has; the device, the problem and the resolution decide."""
         if self.device.type == "cpu":
             return CPU_CHUNK
-        return max(1, CUDA_CHUNK * 64**2 // self.samples.resolution**2)
+        return self.samples.problem.gpu_batch(self.samples.resolution)
 
     @property
     def chunks(self) -> list[range]:

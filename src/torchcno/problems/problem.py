@@ -52,6 +52,10 @@ class Problem(ABC):
         """The grid on which pairs for `resolution` are made; finer where the solver needs it."""
         return self.grid(resolution)
 
+    def gpu_batch(self, resolution: int) -> int:
+        """How many samples a GPU makes at once: so many that memory stays about a GiB."""
+        return max(1, 128 * 64**2 // resolution**2)
+
     @abstractmethod
     def sample_inputs(self, grid: Grid, n: int, generator: Generator) -> Tensor:
         """`n` random states on `grid`, from a CPU generator: (n, state channel, y, x), float64.

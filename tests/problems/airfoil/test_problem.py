@@ -116,7 +116,8 @@ def test_an_unsettled_sample_is_drawn_again_and_reported(quick, monkeypatch, cap
         shape = characteristic(perturbed(rae2822(), psi), self.grid(resolution))[:, None]
         nothing = torch.zeros(len(psi), dtype=torch.float64)
         notes = tuple("" if s else "sample 0: not settled" for s in settled.tolist())
-        return AirfoilFlow(shape + psi[:, :1, None, None], shape, nothing, nothing, settled, notes)
+        density = shape + psi[:, :1, None, None]
+        return AirfoilFlow(density, shape, nothing, nothing, settled, nothing.long(), notes)
 
     monkeypatch.setattr(Airfoil, "flow", flow)
     _, outputs = quick.pairs([Generator().manual_seed(s) for s in (1, 2)], 32)

@@ -12,6 +12,7 @@ from torchcno.problems.airfoil import (
     c_mesh,
     perturbed,
     rae2822,
+    steady,
     steady_flow,
 )
 from torchcno.problems.airfoil.euler import GAMMA
@@ -123,7 +124,7 @@ def test_one_mesh_goes_on_where_three_have_settled(small):
     torch.testing.assert_close(q, flow.state, rtol=0, atol=1e-5)
 
 
-def test_a_batch_is_its_samples_one_by_one_and_a_bad_one_harms_no_other(small):
+def test_a_batch_is_its_samples_one_by_one_and_a_bad_one_harms_no_other(small, monkeypatch):
     psi = torch.rand(2, 20, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
     good = perturbed(rae2822(), psi)
     deep = torch.zeros(1, 10, dtype=torch.float64)
@@ -145,6 +146,11 @@ def test_a_batch_is_its_samples_one_by_one_and_a_bad_one_harms_no_other(small):
         assert together.cycles[place] == alone.cycles[0]
         torch.testing.assert_close(together.state[place], alone.state[0], rtol=0, atol=1e-12)
         torch.testing.assert_close(together.lift[place], alone.lift[0], rtol=0, atol=1e-12)
+
+    monkeypatch.setattr(steady, "_DROPPED_SHARE", 2.0)  # ended samples stay till the end
+    kept = solve([0, 1])
+    assert kept.cycles.tolist() == together.cycles[[0, 2]].tolist()
+    torch.testing.assert_close(kept.state, together.state[[0, 2]], rtol=0, atol=1e-12)
 
 
 def test_an_unsettled_flow_is_flagged(small):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from torchcno.grids import Grid
@@ -37,6 +37,7 @@ class AirfoilFlow:
     lift: Float[Tensor, " batch"]  # C_L
     drag: Float[Tensor, " batch"]  # C_D
     converged: Bool[Tensor, " batch"]
+    cycles: Int[Tensor, " batch"]  # that the solver took
     notes: tuple[str, ...]  # what became of each sample that did not converge, else empty
 
 
@@ -95,6 +96,15 @@ class Airfoil(Problem):
     def grid(self, resolution: int) -> Grid:
         """`resolution` cells an axis of the window."""
         return Grid((resolution, resolution), self.layout, self.window)
+
+    def gpu_batch(self, resolution: int) -> int:
+        """How many flows a GPU computes at once, whatever the resolution of the data.
+
+        Some 5,000 kernels a cycle wait for their launch while fewer flows than this run, and for
+        memory when more do (0.7 GB a flow and cycle); a split of 128 is then one batch, none of it
+        in vain.
+        """
+        return 128
 
     def sample_coefficients(self, generator: Generator) -> Float[Tensor, "1 coefficients"]:
         """ψ ~ U([0, 1]^2n), drawn again from the same generator while the surfaces cross."""
@@ -165,6 +175,7 @@ class Airfoil(Problem):
             steady.lift,
             steady.drag,
             steady.converged,
+            steady.cycles,
             steady.notes(),
         )
 

@@ -24,10 +24,14 @@ from torchcno.problems.airfoil.euler import (
     residual,
 )
 from torchcno.problems.airfoil.mesh import CMesh, Faces, Metrics
+from torchcno.problems.airfoil.replay import March, Replayed
 
 # Added to the implicit wave speeds, as a share of the largest: sonic and stagnation points stay
 # damped.
 _IMPLICIT_FLOOR = 0.05
+# Samples that have ended leave the batch once they are this share of it: the rest needs its meshes,
+# and on a GPU its graph, made anew, which takes as long as several cycles.
+_DROPPED_SHARE = 0.25
 
 
 @dataclass(frozen=True)
@@ -164,7 +168,9 @@ def implicit_factor(dq: State, q: State, faces: Faces, rate: Tensor, dim: int) -
     )
 
 
-def implicit_step(q: State, level: Level, cfl: float, forcing: State | None = None) -> State:
+def implicit_step(
+    q: State, level: Level, cfl: float | Tensor, forcing: State | None = None
+) -> State:
     """One step towards R(q) + forcing = 0, every cell with its own time step."""
     imbalance = residual(q, level.mesh, level.boundary)
     if forcing is not None:
@@ -183,7 +189,7 @@ def implicit_step(q: State, level: Level, cfl: float, forcing: State | None = No
 
 
 def cycle(
-    q: State, level: Level, cfl: float, coarse_steps: int, forcing: State | None = None
+    q: State, level: Level, cfl: float | Tensor, coarse_steps: int, forcing: State | None = None
 ) -> State:
     """A step on `level`, then the correction of its coarser meshes (full approximation scheme):
 
@@ -301,8 +307,8 @@ def steady_flow(
 ) -> SteadyFlow:
     """The steady flow past every airfoil of a batch of meshes, on their device.
 
-    A sample is left as it is once its lift changes by at most `lift_tolerance` between two looks
-    and its residual has fallen by `residual_fall`, so that it does not depend on the rest of the
+    A sample ends once its lift changes by at most `lift_tolerance` between two looks and its
+    residual has fallen by `residual_fall`: what it is then does not depend on the rest of the
     batch. Samples with a degenerate mesh, in vacuum or unsettled are flagged and do not stop the
     others.
     """
@@ -315,27 +321,33 @@ def steady_flow(
     cycles = torch.zeros(n, dtype=torch.long, device=mesh.nodes.device)
     converged = torch.zeros(n, dtype=torch.bool, device=mesh.nodes.device)
 
-    active = mesh.valid.nonzero()[:, 0]
-    level = _levels(mesh, active, stream, config)
-    first = _imbalance(state[active], level)
+    ended = ~mesh.valid
+    held = mesh.valid.nonzero()[:, 0]  # the samples of the batch
+    level = _levels(mesh, held, stream, config)
+    first = _imbalance(state[held], level)
     q = started(level, uniform, config)
+    march = marching(level, config)
     spent = 0
-    while len(active) and spent < config.cycles:
+    while spent < config.cycles and not ended.all():
+        going = ~ended[held]
+        if going.sum() <= (1 - _DROPPED_SHARE) * len(held):
+            held, q, first = held[going], q[going], first[going]
+            going = going[going]
+            level = _levels(mesh, held, stream, config)
+            march = marching(level, config)
         for _ in range(min(config.check_every, config.cycles - spent)):
-            q = cycle(q, level, config.cfl_at(spent), config.coarse_steps)
+            q = march(q, config.cfl_at(spent))
             spent += 1
+        active = held[going]
         before = lift[active]
-        boundary = AirfoilBoundary(level.mesh, mesh.config.wake, stream)
-        lift[active], drag[active] = boundary.forces(q)
-        fall[active] = _imbalance(q, level) / first
+        forces = AirfoilBoundary(level.mesh, mesh.config.wake, stream).forces(q)
+        lift[active], drag[active] = (force[going] for force in forces)
+        fall[active] = (_imbalance(q, level) / first)[going]
         drift[active] = (lift[active] - before).abs()
-        state[active], cycles[active] = q, spent
+        state[active], cycles[active] = q[going], spent
         settled = (drift[active] <= config.lift_tolerance) & (fall[active] <= config.residual_fall)
         converged[active] = settled
-        going_on = ~settled & fall[active].isfinite()
-        if not going_on.all():
-            active, q, first = active[going_on], q[going_on], first[going_on]
-            level = _levels(mesh, active, stream, config)
+        ended[active] = settled | ~fall[active].isfinite()
     return SteadyFlow(mesh, stream, state, lift, drag, fall, drift, cycles, converged)
 
 
@@ -345,9 +357,19 @@ def started(level: Level, uniform: Float[Tensor, "4 1 1"], config: SteadyConfig)
         return uniform.expand(len(level.mesh.areas), 4, *level.mesh.areas.shape[1:])
     coarse = level.groups.coarse
     q = started(coarse, uniform, config)
+    march = marching(coarse, config)
     for spent in range(config.start_cycles):
-        q = cycle(q, coarse, config.cfl_at(spent), config.coarse_steps)
+        q = march(q, config.cfl_at(spent))
     return level.groups.spread(q)
+
+
+def marching(level: Level, config: SteadyConfig) -> March:
+    """`cycle` on a level; on a GPU one launch each."""
+
+    def march(q: State, cfl: float | Tensor) -> State:
+        return cycle(q, level, cfl, config.coarse_steps)
+
+    return Replayed(march) if level.mesh.nodes.is_cuda else march
 
 
 def _levels(mesh: CMesh, samples: Tensor, stream: FreeStream, config: SteadyConfig) -> Level:

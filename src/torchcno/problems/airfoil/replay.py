@@ -1,0 +1,70 @@
+"""A march of many like steps on a GPU, each as one launch.
+
+A multigrid cycle is some five thousand kernels of a few microseconds. Launched one by one they wait
+for the host unless the batch is large; captured in a CUDA graph they do not.
+"""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+March = Callable[[Tensor, float | Tensor], Tensor]  # a state, and the CFL number -> the next state
+
+
+class Replayed:
+    """A march, captured in a CUDA graph at its second call and replayed from then on.
+
+    The first call runs eagerly, and leaves what the march computes once and keeps outside the
+    graph. States have the same shape in every call. A march that cannot be captured runs eagerly,
+    and a warning says why.
+    """
+
+    def __init__(self, march: March) -> None:
+        self._eager = march
+        self._next: March | None = None
+
+    def __call__(self, state: Tensor, cfl: float | Tensor) -> Tensor:
+        """The next state, in memory of its own."""
+        if self._next is None:
+            self._next = self._capture_and_go_on
+            return self._eager(state, cfl)
+        return self._next(state, cfl)
+
+    def _capture_and_go_on(self, state: Tensor, cfl: float | Tensor) -> Tensor:
+        try:
+            self._next = _capture(self._eager, state)
+        except RuntimeError as error:
+            self._next = self._eager
+            # The end of a failed capture fails too; what comes before it is the reason.
+            reason = error.__context__ or error
+            warnings.warn(f"flows are computed without a CUDA graph: {reason}", stacklevel=3)
+        return self._next(state, cfl)
+
+
+@dataclass(frozen=True)
+class _Captured:
+    """A graph and the memory that it reads from and writes to."""
+
+    graph: torch.cuda.CUDAGraph
+    state: Tensor
+    cfl: Tensor
+    result: Tensor
+
+    def __call__(self, state: Tensor, cfl: float | Tensor) -> Tensor:
+        self.state.copy_(state)
+        self.cfl.fill_(cfl)
+        self.graph.replay()
+        return self.result.clone()  # the next replay overwrites it
+
+
+def _capture(march: March, state: Tensor) -> _Captured:
+    graph = torch.cuda.CUDAGraph()
+    state, cfl = torch.empty_like(state), state.new_empty(())
+    # A failed capture leaves its stream current: the outer context takes it back.
+    here = torch.cuda.current_stream(state.device)
+    with torch.cuda.stream(here), torch.cuda.graph(graph):
+        result = march(state, cfl)
+    return _Captured(graph, state, cfl, result)
