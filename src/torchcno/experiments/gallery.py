@@ -13,6 +13,7 @@ from matplotlib.figure import Figure, SubFigure
 from numpy.typing import NDArray
 from torch import Tensor
 
+from torchcno.data.dataset import Fields
 from torchcno.data.samples import Samples
 from torchcno.experiments.mesh_pictures import draw_mesh
 from torchcno.problems.airfoil import Airfoil, c_mesh, rae2822
@@ -44,7 +45,8 @@ def draw_problem(
     for column, (split, heading) in enumerate(HEADINGS.items()):
         half = figure.add_subfigure(grid[0, column])
         half.suptitle(f"{heading}{differences(problem, split)}", fontsize="medium")
-        draw_samples(half, Samples.of(problem, split, resolution, seed), samples)
+        shown = Samples.of(problem, split, resolution, seed)
+        draw_fields(half, problem, Fields(*shown.make(range(samples)), shown.grid))
     for row, draw in enumerate(below, start=1):
         draw(figure.add_subfigure(grid[row, :]), problem)
     return figure
@@ -57,21 +59,21 @@ def differences(problem: Problem, split: str) -> str:
     return f" ({constants})" if constants else ""
 
 
-def draw_samples(figure: SubFigure, samples: Samples, count: int) -> None:
+def draw_fields(figure: SubFigure, problem: Problem, fields: Fields) -> None:
     """A column a sample, a row a channel, one colour scale a row."""
-    inputs, outputs = samples.make(range(count))
-    mask = samples.problem.mask(inputs)
+    inputs, outputs = fields.inputs, fields.outputs
+    mask = problem.mask(inputs)
     if mask is not None:
         outputs = outputs.where(mask.bool(), float("nan"))
     rows = [
-        *label_channels(samples.problem.input_label, inputs),
-        *label_channels(samples.problem.output_label, outputs),
+        *label_channels(problem.input_label, inputs),
+        *label_channels(problem.output_label, outputs),
     ]
-    (bottom, top), (left, right) = samples.grid.extent
-    axes = figure.subplots(len(rows), count, squeeze=False)
-    for row, (label, fields) in zip(axes, rows, strict=True):
-        low, high, colors = color_scale(fields)
-        for ax, field in zip(row, fields, strict=True):
+    (bottom, top), (left, right) = fields.grid.extent
+    axes = figure.subplots(len(rows), len(fields), squeeze=False)
+    for row, (label, channel) in zip(axes, rows, strict=True):
+        low, high, colors = color_scale(channel)
+        for ax, field in zip(row, channel, strict=True):
             image = ax.imshow(
                 field,
                 origin="lower",
