@@ -1,6 +1,7 @@
 import json
 import os
 import signal
+import sys
 
 import pytest
 import torch
@@ -53,6 +54,16 @@ def test_channels_follow_the_problems_components():
     assert (config.architecture.in_channels, config.architecture.out_channels) == (2, 2)
 
 
+def test_tensorboard_without_its_package_is_refused_before_anything_starts(
+    cno, tiny, tmp_path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    outcome = cno("train", *tiny, "--out", tmp_path / "run", "--tensorboard")
+    assert outcome.code == 2
+    assert "pip install 'torchcno[log]'" in outcome.err
+    assert not (tmp_path / "run").exists()
+
+
 def test_interrupted_and_resumed_is_as_if_left_alone(
     cno, tiny, run_folder, tmp_path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -67,7 +78,7 @@ def test_interrupted_and_resumed_is_as_if_left_alone(
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr(torchcno.cli.train, "train_run", interrupted)
-        stopped = cno("train", *tiny, "--out", out)
+        stopped = cno("train", *tiny, "--out", out, "--tensorboard")
     assert stopped.code == 130
     assert f"cno resume {out}" in stopped.err
     assert not (out / "result.json").exists()
@@ -77,6 +88,9 @@ def test_interrupted_and_resumed_is_as_if_left_alone(
     assert all(torch.equal(weights[name], resumed[name]) for name in weights)
     errors = [json.loads((f / "result.json").read_text())["errors"] for f in (run_folder, out)]
     assert errors[0] == errors[1]
+    # Its curves go on, too, without being asked for again; nobody else has any.
+    assert len(list((out / "tensorboard").glob("events.out.tfevents.*"))) == 2
+    assert not (run_folder / "tensorboard").exists()
 
 
 def test_divergence_has_its_own_exit_code(cno, tiny, tmp_path):

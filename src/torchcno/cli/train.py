@@ -116,6 +116,12 @@ def add_run_options(parser: ArgumentParser, base: RunConfig | None) -> None:
     parser.add_argument(
         "--nodes", type=int, default=defaults.hardware.nodes, help="nodes of the run"
     )
+    parser.add_argument(
+        "--tensorboard",
+        action="store_true",
+        default=defaults.tensorboard,
+        help=comments["tensorboard"],
+    )
     if base is not None:
         add_fields(parser, "problem", base.problem)
         add_fields(parser, "model", base.architecture)
@@ -130,7 +136,7 @@ def with_options(tree: dict[str, Any], base: RunConfig, given: Namespace) -> dic
         **{name: vars(given[name]) for name in ("problem", "model", "train")},
         "hardware": hardware,
     }
-    merged = {**tree, "seed": given.seed, "data": given.data}
+    merged = {**tree, **{key: given[key] for key in ("seed", "data", "tensorboard")}}
     for name, values in options.items():
         changed = {k: v for k, v in values.items() if to_plain(v) != there[name][k]}
         merged[name] = {**section(merged, name), **changed}

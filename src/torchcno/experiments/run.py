@@ -2,6 +2,7 @@
 
 config.yaml         the whole configuration, every field resolved
 metrics.jsonl       a row an epoch
+tensorboard/        the rows as curves, where the configuration asks for them
 model.safetensors   the weights that did best on validation
 model.json          what they are the weights of: model, configuration, normalisation, grid
 checkpoint/         everything to go on with an interrupted run
@@ -12,8 +13,9 @@ examples.npz        some samples with their predictions
 
 import os
 import platform
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -36,7 +38,7 @@ from torchcno.experiments.run_config import (
 )
 from torchcno.experiments.trained import TrainedOperator, load, pick_device, write_json
 from torchcno.models import MODELS, count_parameters
-from torchcno.training import Epoch, Fit, Pairs, fit
+from torchcno.training import Epoch, EventFile, Fit, Pairs, fit
 
 __all__ = [
     "RunConfig",
@@ -75,18 +77,37 @@ def train_run(
     >>> result = train_run(RunConfig.resolve("poisson", "cno"), "runs/p1")
     """
     folder = Path(out)
-    if is_first_process():
-        refuse_existing(folder, config)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_tree(config.to_tree(), folder / "config.yaml")
-    return _run(config, folder, watch, splits, resume=False)
+    with _drawn(config, folder, watch) as watch:
+        if is_first_process():
+            refuse_existing(folder, config)
+            folder.mkdir(parents=True, exist_ok=True)
+            write_tree(config.to_tree(), folder / "config.yaml")
+        return _run(config, folder, watch, splits, resume=False)
 
 
 def resume_run(
     folder: str | Path, watch: Watch = NO_ONE, splits: Sequence[str] = EVALUATED
 ) -> dict[str, Any]:
     """Go on with the interrupted run in `folder`, to the end that it would have come to."""
-    return _run(read_config(folder), Path(folder), watch, splits, resume=True)
+    config, folder = read_config(folder), Path(folder)
+    with _drawn(config, folder, watch) as watch:
+        return _run(config, folder, watch, splits, resume=True)
+
+
+@contextmanager
+def _drawn(config: RunConfig, folder: Path, watch: Watch) -> Iterator[Watch]:
+    """`watch`, and TensorBoard's event file where the configuration asks for it."""
+    if not config.tensorboard:
+        yield watch
+        return
+    with closing(EventFile(folder / "tensorboard")) as draw:
+
+        def on_epoch(epoch: Epoch) -> None:
+            draw(epoch)
+            if watch.epoch is not None:
+                watch.epoch(epoch)
+
+        yield replace(watch, epoch=on_epoch)
 
 
 def refuse_existing(folder: Path, config: RunConfig) -> None:

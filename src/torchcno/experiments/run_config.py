@@ -32,6 +32,7 @@ class RunConfig:
     resolution: int = 64  # points an axis of the training data
     data: Path | None = None  # the folder of data files; None: the default one
     hardware: Hardware = field(default_factory=Hardware)
+    tensorboard: bool = False  # whether TensorBoard's curves are drawn beside metrics.jsonl
 
     @classmethod
     def resolve(
@@ -104,6 +105,7 @@ class RunConfig:
             "resolution": self.resolution,
             "data": to_plain(self.data),
             "hardware": to_plain(self.hardware),
+            "tensorboard": self.tensorboard,
         }
 
 

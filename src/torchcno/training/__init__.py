@@ -1,6 +1,7 @@
 """Training: recipes, the loop, checkpoints."""
 
 from torchcno.training.checkpoint import load_into, load_tensors, save_tensors
+from torchcno.training.event_file import EventFile
 from torchcno.training.hardware import Hardware
 from torchcno.training.loop import Diverged, Epoch, Fit, Interrupted, fit
 from torchcno.training.pairs import Mask, Pairs
@@ -10,6 +11,7 @@ __all__ = [
     "PRESETS",
     "Diverged",
     "Epoch",
+    "EventFile",
     "Fit",
     "Hardware",
     "Interrupted",
