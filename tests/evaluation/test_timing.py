@@ -1,9 +1,10 @@
 import time
 
+import pytest
 import torch
 from torch import nn
 
-from torchcno.evaluation.timing import inference_time, median_seconds
+from torchcno.evaluation.timing import BLOCK, Stopwatch, inference_time, median_seconds
 
 
 class Sleeper(nn.Module):
@@ -35,3 +36,32 @@ def test_the_median_leaves_out_warm_up_and_outliers():
     durations = iter([0.2, 0.2, 0.01, 0.15, 0.01])
     seconds = median_seconds(lambda: time.sleep(next(durations)), torch.device("cpu"), repeats=3)
     assert 0.01 <= seconds < 0.1
+
+
+def test_a_block_has_enough_calls_for_the_clock():
+    count = 0
+
+    def work() -> None:
+        nonlocal count
+        count += 1
+        time.sleep(0.001)
+
+    watch = Stopwatch(work, torch.device("cpu"))
+    watch.measure()
+    assert watch.calls * watch.blocks[0] >= BLOCK / 2
+    assert 0.001 <= watch.seconds < 0.01
+    before = count
+    watch.measure()
+    assert count == before + watch.calls
+    assert len(watch.blocks) == 2
+
+
+def test_a_ratio_does_not_see_the_drift_that_two_share():
+    drift = [1.0, 1.7, 5.0, 0.6, 2.2]
+    one, other = (
+        Stopwatch(lambda: None, torch.device("cpu"), [seconds * d for d in drift])
+        for seconds in (0.3, 0.2)
+    )
+    assert one.over(other) == pytest.approx(1.5)
+    assert one.seconds == pytest.approx(0.3 * 1.7)
+    assert one.spread == pytest.approx((0.3, 0.66))

@@ -20,6 +20,7 @@ VERBS = {
     "audit": "aliasing of trained runs, end to end and layer by layer",
     "study": "run a table or figure of the paper, experiment by experiment",
     "report": "one page of all results beside the paper's",
+    "bench": "speed and memory, side by side",
     "demo": "the tour: make data, train, evaluate and draw, in four minutes on two cores",
 }
 

@@ -345,7 +345,7 @@ def _first_state(model: nn.Module, recipe: Recipe, steps_per_epoch: int, fabric:
         model = nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(model))
     return State(
         model=model,
-        optimizer=_adamw(model, recipe, fabric.device),
+        optimizer=adamw(model, recipe, fabric.device),
         average=average,
         loss_sum=torch.zeros((), dtype=torch.float64, device=fabric.device),
         best={},
@@ -353,7 +353,7 @@ def _first_state(model: nn.Module, recipe: Recipe, steps_per_epoch: int, fabric:
     )
 
 
-def _adamw(model: nn.Module, recipe: Recipe, device: torch.device) -> Optimizer:
+def adamw(model: nn.Module, recipe: Recipe, device: torch.device) -> Optimizer:
     """AdamW; on CUDA with all that it reads on the device, so that a graph can hold its step."""
     weights = list(model.parameters())
     if device.type != "cuda":

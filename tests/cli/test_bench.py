@@ -1,0 +1,73 @@
+import json
+
+import pytest
+
+from torchcno.experiments import bench
+from torchcno.experiments.bench import Plan
+from torchcno.experiments.bench_work import Way
+from torchcno.problems.navier_stokes import NavierStokes
+
+TINY = {"levels": 1, "width": 2, "neck_blocks": 1, "skip_blocks": 0, "lift_width": 2}
+
+
+@pytest.fixture(autouse=True)
+def small_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three ways through a network of some hundred weights, two rounds."""
+    models = {"fused": "cno", "no-filters": "cno-no-filters", "dense": "unet"}
+    plan = Plan(
+        "cpu",
+        seconds=100,
+        batch=2,
+        sizes=(16, 32),
+        inference_batch=2,
+        solver_batch=1,
+        ways={
+            name: Way(model, fields={"channels": 2} if model == "unet" else TINY)
+            for name, model in models.items()
+        },
+        resolution=16,
+        inference_sizes=(16,),
+        problems=(NavierStokes(N=32, T=0.02),),
+    )
+    monkeypatch.setitem(bench.PLANS, "cpu", plan)
+    monkeypatch.setattr(bench, "MOST_ROUNDS", 2)
+
+
+def test_the_tables_and_the_file_say_the_same(cno, tmp_path):
+    out = tmp_path / "bench.json"
+    outcome = cno("bench", "--device", "cpu", "--out", out)
+    assert outcome.code == 0
+    report = json.loads(out.read_text())
+    assert report["versions"]["torch"] in outcome.out
+    ratio = report["training"]["no-filters"]["ratios"]["fused"]
+    line = next(line for line in outcome.out.splitlines() if line.strip().startswith("no-filters"))
+    assert f"{ratio:.2f}" in line
+    assert "32²" in outcome.out
+    assert "solver over network" in outcome.out
+
+
+def test_one_section_has_one_table(cno):
+    outcome = cno("bench", "--device", "cpu", "--only", "training")
+    assert outcome.code == 0
+    assert "over fused" in outcome.out
+    assert "nanoseconds a pixel" not in outcome.out
+
+
+def test_what_could_not_be_measured_is_said(cno):
+    outcome = cno("bench", "--device", "cpu", "--only", "sizes", "--seconds", "1e-6")
+    assert outcome.code == 0
+    assert "sizes, fused-16: no time was left for it" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (("--only", "fusd"), "nothing to measure is called 'fusd'; use training, sizes"),
+        (("--seconds", "0"), "give a positive number"),
+        (("--device", "tpu"), "use auto, cpu or cuda"),
+    ],
+)
+def test_bad_input_is_answered_with_a_remedy(cno, words, remedy):
+    outcome = cno("bench", "--device", "cpu", *words)
+    assert outcome.code == 2
+    assert remedy in outcome.err
