@@ -140,6 +140,7 @@ def test_a_choice_is_by_section_name_or_pattern():
     assert [row.name for row in chosen["training"]] == ["fused"]
     assert len(chosen["sizes"]) == 6
     assert list(selected(plan, ["poisson-64-*"])) == ["inference"]
+    assert selected(plan, ["train*"]).keys() == {"training"}
     with pytest.raises(ValueError, match="called 'fusd'; use training, sizes, inference, fused"):
         selected(plan, ["fusd"])
 

@@ -233,12 +233,12 @@ def selected(plan: Plan, only: Sequence[str]) -> dict[str, list[Row]]:
     for pattern in only:
         if not any(fnmatchcase(name, pattern) for name in known):
             raise ValueError(f"nothing to measure is called {pattern!r}; use {', '.join(known)}.")
+
+    def is_wanted(*names: str) -> bool:
+        return not only or any(fnmatchcase(name, pattern) for name in names for pattern in only)
+
     chosen = {
-        section: [
-            row
-            for row in of_section
-            if not only or section in only or any(fnmatchcase(row.name, p) for p in only)
-        ]
+        section: [row for row in of_section if is_wanted(section, row.name)]
         for section, of_section in rows.items()
     }
     return {section: of_section for section, of_section in chosen.items() if of_section}
