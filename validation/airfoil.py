@@ -106,6 +106,7 @@ def cases() -> list[Case]:
         case("NACA0012, M 0.8, 1.25°", naca, lifting, reference=(c, 0.348, 0.02258)),
         case("RAE2822, far field 50", rae, paper, "refined", 50.0, (m, 0.928, 0.01086)),
         case("RAE2822", rae, paper, "refined"),
+        case("RAE2822, far field 150", rae, paper, "refined", 150.0),
         case("RAE2822, M 0.73, 2.79°", rae, steep, "refined", reference=(m, 1.029, 0.02063)),
         case("NACA0012, M 0.5, 1.25°", naca, slow, "refined", reference=(m, 0.1782, 0.00010)),
         case("NACA0012, M 0.8, 0°", naca, level, "refined", reference=(m, 0.0, 0.00832)),
@@ -248,6 +249,32 @@ def criteria(rows: list[dict], fixtures: list[dict]) -> list[dict[str, object]]:
     return [{"what": what, "measured": value, "met": bool(met)} for what, value, met in checks]
 
 
+def far_field_limits(rows: list[dict]) -> dict[str, float]:
+    """Lift of RAE2822 for a far field at infinity: linear in 1/distance through 20 and 50 chords.
+
+    The reference was refined at 50 chords only; what refinement changed there is added.
+    """
+
+    def lifts(nodes: str) -> dict[str, dict]:
+        chosen = (r for r in rows if r["nodes"] == nodes and "vortex" not in r["case"])
+        return {r["case"]: r for r in chosen}
+
+    def limit(at_20: float, at_50: float) -> float:
+        return (50 * at_50 - 20 * at_20) / (50 - 20)
+
+    near, far = "RAE2822", "RAE2822, far field 50"
+    default, refined = lifts("243 x 43"), lifts("485 x 85")
+    theirs = {key: default[key]["reference"]["lift"] for key in (near, far)}
+    ours = limit(refined[near]["lift"], refined[far]["lift"])
+    refinement = refined[far]["reference"]["lift"] - theirs[far]
+    reference = limit(theirs[near], theirs[far]) + refinement
+    return {
+        "lift_of_ours_refined": ours,
+        "lift_of_the_reference_refined": reference,
+        "difference_percent": 100 * (ours / reference - 1),
+    }
+
+
 def draw_fixtures(pictures: list[dict[str, np.ndarray]]) -> None:
     figure, axes = plt.subplots(
         len(pictures), 3, figsize=(9, 2.6 * len(pictures)), layout="constrained"
@@ -329,6 +356,7 @@ def main() -> None:
     draw_far_field(rows)
     report = {
         "criteria": criteria(rows, fixtures),
+        "far_field_at_infinity": far_field_limits(rows),
         "flows": rows,
         "reference_flows": fixtures,
         "random_shapes": summaries,
