@@ -116,6 +116,18 @@ def test_matrices_are_exact_in_eleven_bits(n: int) -> None:
     assert torch.equal(matrix.half().float(), matrix)
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("levels", [4, 6])
+def test_branch_tells_inputs_apart_from_the_start(levels: int, seed: int) -> None:
+    """By far more than TF32 rounds, 5e-4; else training would not leave the mean output."""
+    torch.manual_seed(seed)
+    config = DeepONetConfig(branch_levels=levels, branch_width=8, residual_blocks=2, bases=100)
+    coarse = torch.rand(6, 1, 8, 8)
+    with torch.no_grad():
+        beta = DeepONet(config).branch(F.interpolate(coarse, (64, 64), mode="bilinear"))
+    assert (beta.std(0).norm() / beta.mean(0).norm()) > 5e-3
+
+
 def test_says_which_size_it_needs(model: DeepONet) -> None:
     with pytest.raises(ValueError, match=r"size \(20, 24\), but the model accepts only \(10, 12\)"):
         model(torch.zeros(1, 2, 20, 24, dtype=torch.float64))

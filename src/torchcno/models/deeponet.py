@@ -113,13 +113,31 @@ def branch(config: DeepONetConfig) -> nn.Sequential:
     blocks: list[nn.Module] = []
     size = config.size
     for a, b in pairwise([config.in_channels, *doubled]):
-        blocks += [nn.Conv2d(a, a, 3, padding=1), UpsampledActivation(size), nn.AvgPool2d(2)]
-        blocks += [nn.Conv2d(a, b, 3, padding=1), UpsampledActivation(size)]
-        blocks += [nn.AvgPool2d(4, padding=1)]
+        invariant = convolution(a, a)
+        if not blocks:
+            # With the one channel of u, every other draw would make the first field negative all
+            # over, where σ leaves a hundredth of it.
+            nn.init.dirac_(invariant.weight)
+        blocks += [invariant, UpsampledActivation(size), nn.AvgPool2d(2)]
+        blocks += [convolution(a, b), UpsampledActivation(size), nn.AvgPool2d(4, padding=1)]
         size = tuple((n + 1) // 2 for n in size)
     blocks += [ResidualBlock(doubled[-1]) for _ in range(config.residual_blocks)]
     flat = doubled[-1] * math.prod(size)
     return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(flat, config.out_channels * config.bases))
+
+
+def convolution(in_channels: int, out_channels: int) -> nn.Conv2d:
+    """A 3×3 convolution that keeps the size of its input at the start (He et al., 2015).
+
+    PyTorch's own initial weights are √6 times smaller. After the 2M convolutions of a branch the
+    part of β that depends on u would be 1e-4 of β for M = 4 and 1e-7 for M = 6, less than TF32 or
+    float32 resolves, and training would stay at the mean of the outputs.
+    """
+    layer = nn.Conv2d(in_channels, out_channels, 3, padding=1)
+    assert layer.bias is not None
+    nn.init.kaiming_normal_(layer.weight, a=0.01)
+    nn.init.zeros_(layer.bias)
+    return layer
 
 
 def trunk(config: DeepONetConfig) -> nn.Sequential:
@@ -174,7 +192,7 @@ class ResidualBlock(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.convolution = nn.Conv2d(channels, channels, 3, padding=1)
+        self.convolution = convolution(channels, channels)
 
     def forward(self, v: Float[Tensor, "batch c y x"]) -> Float[Tensor, "batch c y x"]:
         """The next block's field."""
