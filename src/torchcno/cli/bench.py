@@ -147,27 +147,23 @@ def size_table(rows: Mapping[str, Mapping[str, Any]]) -> Table:
 
 def inference_table(rows: Mapping[str, Mapping[str, Any]], plan: Plan) -> Table:
     """Milliseconds a sample of networks and solvers, alone and many at once."""
+    ways = {"network": "", "eager": "-eager"} if plan.device == "cuda" else {"network": ""}
 
-    def lines() -> Iterator[Sequence[object]]:
+    def lines() -> Iterator[Sequence[str]]:
         for problem in plan.problems:
             for size in plan.inference_sizes:
                 for kind in ("latency", "throughput"):
                     name = prediction_name(problem, size, kind)
                     solver = rows.get(solver_name(problem, size, kind), {})
-                    if name not in rows:
-                        continue
-                    speed_up = solver.get("ratios", {}).get(name)
-                    network, eager = rows[name], rows.get(f"{name}-eager", {})
-                    yield (
-                        f"{problem.name} {size}²",
-                        network["batch"],
-                        number(network.get("milliseconds_a_sample")),
-                        number(eager.get("milliseconds_a_sample")),
-                        number(solver.get("milliseconds_a_sample")),
-                        number(speed_up),
-                    )
+                    found = [*(rows.get(name + suffix, {}) for suffix in ways.values()), solver]
+                    if any(found):
+                        yield (
+                            f"{problem.name} {size}² {kind}",
+                            *(number(row.get("milliseconds_a_sample")) for row in found),
+                            number(solver.get("ratios", {}).get(name)),
+                        )
 
-    columns = ["", "batch", "network", "eager", "solver", "solver over network"]
+    columns = ["", *ways, "solver", "solver over network"]
     return table("inference, milliseconds a sample", columns, lines())
 
 

@@ -214,10 +214,10 @@ def run_bench(plan: Plan, only: Sequence[str] = (), watch: Watch | None = None) 
     device = torch.device(plan.device)
     with arithmetic("tf32"):
         Measurement(_warm_up(plan)).prepare(device)
-        deadline = time.monotonic()
         for section, rows in chosen.items():
-            deadline += plan.seconds * SECTIONS[section][1] / shares
             gc.collect()  # what the rows of the last section held
+            # From now: a section that took longer than its share takes nothing from the others.
+            deadline = time.monotonic() + plan.seconds * SECTIONS[section][1] / shares
             for results, at_work in measurements(rows, device, deadline):
                 report[section] = results
                 report["wall_seconds"] = round(time.monotonic() - began, 1)

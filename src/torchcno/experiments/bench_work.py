@@ -144,7 +144,8 @@ def _captured(work: Work) -> Work:
             work()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    # A capture that fails leaves its own stream current: the outer context takes it back.
+    with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph):
         output = work()
 
     def replay() -> object:
