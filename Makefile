@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test lint format clean
+.PHONY: setup demo test lint report format clean
 
 setup: $(STAMP)
 
@@ -25,6 +25,9 @@ lint: setup
 
 test: lint
 	$(BIN)/pytest -n 2 -m "not slow and not gpu"
+
+report: setup
+	$(BIN)/cno report results --out results/report/report.html --markdown README.md
 
 format: setup
 	$(BIN)/ruff format .

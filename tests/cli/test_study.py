@@ -13,6 +13,7 @@ from torchcno.experiments import paper
 from torchcno.experiments.tables import percent
 
 CHROMIUM = shutil.which("chromium")
+PICTURES = 10
 WORDS = ["study", "table1", "--budget", "quick", "--device", "cpu"]  # 7 models on 2 problems
 
 
@@ -86,7 +87,8 @@ def test_the_page_is_whole(page):
         "Figure 6.",
     ):
         assert heading in text
-    assert text.count("<img ") == 4  # errors and samples of two problems
+    # Errors, samples and data of two problems, failures, and three that need no results.
+    assert text.count("<img ") == PICTURES
     assert "A trial, not a result." in text
     assert "poisson-cno-no-filters-quick-0" in text.split('id="missing"')[1]
     assert text.count("prefers-color-scheme: dark") == 1
@@ -124,5 +126,5 @@ def test_a_browser_shows_the_page(page, tmp_path):
         ],
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
-    assert 'data-loaded="4"' in shown.stdout
+    assert f'data-loaded="{PICTURES}"' in shown.stdout
     assert "CONSOLE" not in shown.stderr

@@ -1,21 +1,34 @@
 """The report on results made up here, whose every number is known."""
 
+import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 
 from torchcno.experiments import paper
-from torchcno.experiments.evidence import read_errors, read_examples
+from torchcno.experiments.audit import audit_report, audit_run, read_audits
+from torchcno.experiments.evidence import Examples, read_errors, read_examples
+from torchcno.experiments.figures import draw_failures
 from torchcno.experiments.measurements import measure_spectra, read_spectra
+from torchcno.experiments.pictures import data_uri, few_colours, png
 from torchcno.experiments.report import escape_tex, latex, make_report, render, write_report
+from torchcno.experiments.report_figures import Picture, compared
 from torchcno.experiments.results import Results
 from torchcno.experiments.run import evaluate_run
 from torchcno.experiments.studies import BUDGETS, PlannedRun, efficiency, planned, scaling_series
 from torchcno.experiments.tables import Table, all_tables, rankings, table_1, table_4
+from torchcno.experiments.trained import write_json
 
 PAPER = BUDGETS["paper"]
+
+
+def no_picture(picture: Picture) -> str:
+    """What a page without pictures embeds."""
+    return ""
 
 
 def finish(
@@ -81,7 +94,7 @@ def test_a_ranking_is_told_only_where_all_models_are_measured(tmp_path):
         ("poisson", "test", "cno", True),
         ("poisson", "ood", "ffnn", False),
     ]
-    page = render(make_report(tmp_path))
+    page = render(make_report(tmp_path), no_picture)
     assert "the best model is the paper's in\n1" in page
     assert (
         "Poisson equation, out of distribution (paper): the paper has\nCNO, we have\nFFNN" in page
@@ -92,10 +105,11 @@ def test_every_table_of_the_paper_is_there_without_any_result(tmp_path):
     report = make_report(tmp_path)
     assert [table.number for table in report.tables] == [
         "Table 1", "Table 1, physical", "Table 2", "Table 3", "Table 4", "Table 5",
-        "Tables 6 to 12", "Table 13",
+        "Tables 6 to 12", *(f"Table {n}" for n in range(6, 14)), "SM, vorticity",
     ]  # fmt: skip
-    assert not any(picture.figure for picture in report.pictures)
-    page = render(report)
+    # The figures of filters, cuts and the mesh need no results.
+    assert [picture.number for picture in report.drawn] == ["Figure 4", "Figure 13", "Figure 22"]
+    page = render(report, embed=no_picture)
     for study in ("table1", "resolution", "spectra", "scaling", "efficiency"):
         assert f"cno study {study} --budget paper" in page
     assert len(report.numbers["missing"]["table1, paper"]) == 56
@@ -108,7 +122,7 @@ def test_the_fitted_law_is_the_one_in_the_numbers(tmp_path):
     report = make_report(tmp_path)
     (picture,) = [p for p in report.pictures if p.name == "scaling-navier-stokes-paper"]
     assert picture.number == "Figure 3, right"
-    assert picture.figure is not None
+    assert picture.draw is not None
     assert picture.numbers["CNO"]["rate"] == pytest.approx(0.4)
     assert picture.numbers["CNO"]["samples_for_one_percent"] == pytest.approx(20_000)
 
@@ -117,7 +131,7 @@ def test_efficiency_is_drawn_from_validation_errors(tmp_path):
     for i, run in enumerate(efficiency(PAPER)):
         finish(tmp_path, run, test=3.0 + i)
     (picture,) = [p for p in make_report(tmp_path).pictures if p.name == "figure-3-left-paper"]
-    assert picture.figure is not None
+    assert picture.draw is not None
     errors = [size["error"] for size in picture.numbers["CNO"]]
     assert errors == pytest.approx([3.0 + i for i in range(8)])
 
@@ -136,9 +150,13 @@ def test_the_same_results_make_the_same_page(tiny_run, tmp_path):
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / planned(PAPER, "poisson", "cno").name).symlink_to(tiny_run)
     measure_spectra(tiny_run)
-    pages = [render(make_report(tmp_path)) for _ in range(2)]
-    assert pages[0] == pages[1]
-    assert pages[0].count("<img ") == 3  # spectra, the distribution of errors, and samples
+    reports = [make_report(tmp_path) for _ in range(2)]
+    first, second = (render(report, no_picture) for report in reports)
+    assert first == second
+    # Spectra, the distribution of errors, samples and data; filters, cuts and the mesh.
+    assert first.count("<img ") == 7
+    pictures = [report.drawn[0].draw() for report in reports]
+    assert data_uri(pictures[0]) == data_uri(pictures[1])
 
 
 def test_spectra_hold_the_whole_energy_of_the_fields(tiny_run):
@@ -180,3 +198,85 @@ def test_a_run_keeps_examples_to_half_precision(tiny_run):
     error, kept = prediction - truth, examples.prediction - examples.output
     assert (kept - error).abs().max() <= 2 * half * error.abs().max()
     assert read_examples(tiny_run, "val") is None
+
+
+def test_a_reader_finds_every_figure_of_the_paper_under_its_number(tmp_path):
+    numbers = {p.number.removeprefix("Figure ") for p in make_report(tmp_path).pictures}
+    found = {int(number.split(",")[0]) for number in numbers}
+    assert found == set(range(2, 36))  # figure 1 is a drawing of the architecture
+    assert {"2, left", "2, right", "3, left and centre", "3, right"} <= numbers
+
+
+def test_what_is_not_as_planned_is_told(tiny_run, tmp_path):
+    run = planned(PAPER, "poisson", "cno")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / run.name).symlink_to(tiny_run)
+    finish(tmp_path, planned(PAPER, "poisson", "fno"), 5.0)
+    deviations = make_report(tmp_path).numbers["deviations"]
+    assert "train.epochs is 2, not 1000" in deviations[run.name]
+    assert "model.width is 4, not 16" in deviations[run.name]
+    assert not any(word.startswith(("data", "hardware")) for word in deviations[run.name])
+    assert deviations[planned(PAPER, "poisson", "fno").name] == ["its configuration is not there"]
+
+
+def test_the_best_preset_stands_beside_the_published_one(tmp_path):
+    for budget, model in (("paper", "cno"), ("paper", "fno"), ("best", "cno"), ("best", "unet")):
+        finish(tmp_path, planned(BUDGETS[budget], "poisson", model), 1.0)
+    runs = compared(Results(tmp_path), "poisson")
+    assert {title: run.name for title, run in runs.items()} == {
+        "CNO": "poisson-cno-paper-0",
+        "CNO, best": "poisson-cno-best-0",
+        "FNO": "poisson-fno-paper-0",
+        "UNet, best": "poisson-unet-best-0",
+    }
+
+
+def test_resolutions_may_lie_in_one_file_of_a_problem(tmp_path):
+    run = planned(PAPER, "navier-stokes", "cno")
+    finish(tmp_path, run, 2.8)
+    errors = {str(n): {"relative_l1_median_percent": {"normalized": n / 10}} for n in (32, 64, 128)}
+    one = {"training_resolution": 64, "errors": {"test": errors}, "refused": {"33": "odd"}}
+    (tmp_path / "resolution-navier-stokes.json").write_text(json.dumps({run.name: one}))
+    (picture,) = [p for p in make_report(tmp_path).drawn if p.name == "figure-2-right"]
+    assert picture.numbers == {"CNO": {"32": 3.2, "64": 6.4, "128": 12.8}}
+
+
+def test_searches_and_audits_are_shown(tiny_run, tmp_path):
+    search = tmp_path / "search-poisson-cno"
+    search.mkdir()
+    (search / "result.json").write_text(json.dumps({"problem": "poisson", "model": "cno"}))
+    (search / "trials.csv").write_text(
+        "number,state,validation_error,parameters,seconds_per_epoch,width,error\n"
+        "0,finished,0.01,1000,0.5,16,\n1,diverged,,,,32,no\n2,finished,0.02,2000,0.7,24,\n"
+    )
+    audit = audit_run(tiny_run, samples=1, resolutions=(12, 24), device="cpu")
+    write_json(audit_report([audit], threshold=0.01), tmp_path / "audit-poisson.json")
+    assert read_audits(tmp_path / "audit-poisson.json") == [audit]
+    drawn = {picture.name: picture for picture in make_report(tmp_path).drawn}
+    trials = drawn["search-poisson-cno"].numbers["CNO"]
+    assert [trial["error"] for trial in trials] == [1.0, 2.0]
+    assert drawn["audit-poisson"].numbers["tiny"]["worst"] == audit.worst
+    assert drawn["audit-poisson"].draw() is not None
+
+
+def test_hyper_parameters_are_those_of_the_models(tmp_path):
+    tables = {table.number: table for table in all_tables(Results(tmp_path))}
+    assert row(tables["Table 11"], "Navier-Stokes equations") == {
+        "pad": "0", "modes": "16", "width": "128", "layers": "5",
+        "rate": "0.001", "γ": "0.98", "decay": "1e-06", "batch": "32",
+    }  # fmt: skip
+    assert row(tables["Table 6"], "Wave equation")["layers"] == "4"
+
+
+def test_few_colours_change_no_field():
+    figure = draw_failures({"FNO": Examples(*(torch.rand(1, 1, 16, 16) for _ in range(3)))})
+    content = png(figure)
+    pictures = [
+        Image.open(io.BytesIO(one)).convert("RGBA") for one in (content, few_colours(content))
+    ]
+    white = Image.new("RGBA", pictures[0].size, "white")
+    whole, few = (np.asarray(Image.alpha_composite(white, one), dtype=int) for one in pictures)
+    changed = np.abs(few - whole).max(-1)
+    assert (changed > 0).mean() < 0.02  # the rims of letters
+    assert changed.max() < 32
+    assert len(pictures[1].getcolors(300)) <= 256

@@ -4,28 +4,36 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchcno.cli.arguments import parse, parser_of
+from torchcno.experiments.markdown import table_1_block, with_block
 from torchcno.experiments.report import make_report, write_report
 
 
 def main(arguments: Sequence[str]) -> None:
     """Write the page, and say what is on it."""
     parser = parser_of(
-        "report RESULTS [--out report.html]",
+        "report RESULTS [--out report.html] [--markdown README.md]",
         "Turn whatever is in a folder of results into one page: tables and figures under their\n"
         "numbers in the paper, with the published ones beside. A JSON file of all numbers and a\n"
         "folder of LaTeX tables lie beside the page.",
         """
         cno report results/ --out report.html
         cno report results/quick --out quick.html
+        cno report results/ --out results/report/report.html --markdown README.md
         """,
     )
     parser.add_argument("results", type=Path, help="the --out folder of `cno study`")
     parser.add_argument("--out", type=Path, default=Path("report.html"), help="the page")
+    parser.add_argument(
+        "--markdown", type=Path | None, help="a page whose Table 1, between two marks, is renewed"
+    )
     given = parse(parser, arguments)
     report = make_report(given.results)
     page, numbers, tables = write_report(report, given.out)
-    drawn = sum(picture.figure is not None for picture in report.pictures)
     print(
-        f"{len(report.results.finished)} runs, {len(report.tables)} tables and {drawn} of "
-        f"{len(report.pictures)} figures on {page}; numbers in {numbers}, LaTeX in {tables}."
+        f"{len(report.results.finished)} runs, {len(report.tables)} tables and "
+        f"{len(report.drawn)} figures on {page}; numbers in {numbers}, LaTeX in {tables}."
     )
+    if given.markdown:
+        page = given.markdown.read_text(encoding="utf-8")
+        given.markdown.write_text(with_block(page, table_1_block(report.results)), encoding="utf-8")
+        print(f"Table 1 of {given.markdown} is that of the page.")

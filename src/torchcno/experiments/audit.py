@@ -1,14 +1,15 @@
 """The audit of trained runs, on samples of their own problems."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from torchcno.data.dataset import load as load_fields
 from torchcno.evaluation.aliasing import Audit, audit
+from torchcno.experiments.configs import from_plain
 from torchcno.experiments.run_config import read_config
-from torchcno.experiments.trained import load, pick_device
+from torchcno.experiments.trained import load, pick_device, read_json
 
 
 def audit_run(
@@ -51,3 +52,12 @@ def audit_report(audits: Sequence[Audit], threshold: float) -> dict[str, Any]:
         "passed": all(found.passes(threshold) for found in audits),
         "audits": [{**found.as_dict(), "passed": found.passes(threshold)} for found in audits],
     }
+
+
+def read_audits(path: Path) -> list[Audit]:
+    """The audits of a file that `audit_report` went to."""
+    known = {field.name for field in fields(Audit)}
+    return [
+        from_plain(Audit, {key: one[key] for key in known & one.keys()}, "audit")
+        for one in read_json(path)["audits"]
+    ]

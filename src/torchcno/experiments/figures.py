@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from matplotlib import rc_context
+from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from torchcno.experiments.evidence import Examples
 from torchcno.experiments.measurements import Spectra
 from torchcno.experiments.paper import PowerLaw
-from torchcno.experiments.pictures import INK, STYLE, Panel, field_rows
+from torchcno.experiments.pictures import INK, SHADES, STYLE, Panel, field_rows
 
 # One colour a model on the whole page; what is not named here has those that are left.
-COLOURS = {"CNO": "#4c8bf5", "FNO": "#e8710a", "UNet": "#2e9e5b", "GT": "#a64ad0"}
-FURTHER = ("#c9a400", "#d0458b", "#1aa5b8", "#8a6d3b")
+COLOURS = {
+    "CNO": "#4c8bf5", "FNO": "#e8710a", "UNet": "#2e9e5b", "GT": "#a64ad0", "CNO, best": "#d0458b",
+}  # fmt: skip
+FURTHER = ("#c9a400", "#1aa5b8", "#8a6d3b", "#6b7bd6")
 DECADES = 6  # of amplitude that a picture of a spectrum shows
 
 
@@ -42,8 +44,11 @@ def draw_distributions(errors: Mapping[str, Mapping[str, NDArray[Any]]]) -> Figu
                 axes.hist(values, bins, color=colour, alpha=0.55, label=name)
                 axes.axvline(float(np.median(values)), color=colour, lw=1.2)
             axes.set(title=title, xlabel="relative $L^1$ error, percent", xscale="log")
-            _tidy(axes)
+            _tidy(axes, legend=False)
         panels[0].set_ylabel("samples")
+        # Above both: no corner of a histogram is empty for sure.
+        handles, names = panels[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside upper center", ncols=len(names), fontsize=8)
         return figure
 
 
@@ -54,12 +59,34 @@ def draw_examples(examples: Mapping[str, Mapping[str, Examples]]) -> Figure:
         first = next(iter(models.values()))
         u, v = first.input[0, 0], first.output[0, 0]
         errors = {name: (one.prediction - one.output)[0, 0].abs() for name, one in models.items()}
-        worst = max(errors.values(), key=lambda error: error.max())
         predictions = [Panel(name, one.prediction[0, 0], like=v) for name, one in models.items()]
         rows.append([Panel(f"{split}: input", u), Panel("truth", v), *predictions])
-        below = [Panel(f"|error|, {name}", e, like=worst, error=True) for name, e in errors.items()]
+        # Each on its own scale: on one for all, the better models would be black.
+        below = [Panel("|error|", error, error=True) for error in errors.values()]
         rows.append([None, None, *below])
-    return field_rows(rows)
+    return field_rows(rows, width=1.9)
+
+
+def draw_failures(models: Mapping[str, Examples]) -> Figure:
+    """The truth of a sample and what models that do not generalise make of it."""
+    first = next(iter(models.values()))
+    truth = first.output[0, 0]
+    predictions = [Panel(name, one.prediction[0, 0]) for name, one in models.items()]
+    return field_rows(
+        [[Panel("input", first.input[0, 0]), Panel("truth", truth), *predictions]], 2.3
+    )
+
+
+def draw_data(splits: Mapping[str, Examples]) -> Figure:
+    """Samples of a problem: inputs above, their outputs below."""
+    pairs = [
+        (f"{split}: {name}", field[0])
+        for name in ("input", "output")
+        for split, some in splits.items()
+        for field in getattr(some, name)
+    ]
+    panels: list[Panel | None] = [Panel(title, field) for title, field in pairs]
+    return field_rows([panels[: len(panels) // 2], panels[len(panels) // 2 :]], width=2.3)
 
 
 @dataclass(frozen=True)
@@ -102,6 +129,12 @@ class Size:
     parameters: int
     seconds_per_epoch: float
     error: float  # on validation, percent
+
+    @classmethod
+    def of(cls, result: Mapping[str, Any]) -> "Size":
+        """The network of a run's result."""
+        error = 100 * result["best_validation_error"]
+        return cls(result["parameters"], result["seconds_per_epoch"], error)
 
 
 def draw_efficiency(models: Mapping[str, Sequence[Size]]) -> Figure:
@@ -149,8 +182,11 @@ def draw_spectra(models: Mapping[str, Spectra]) -> Figure:
         **{name: one.amplitude["prediction"] for name, one in models.items()},
     }
     with rc_context(STYLE):
-        figure = Figure(figsize=(9, 6), layout="constrained")
-        above, below = figure.subfigures(2, 1, squeeze=False)[:, 0]
+        panel = 8 / len(amplitudes)
+        figure = Figure(figsize=(9, 3.9 + panel), layout="constrained")
+        above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(panel + 0.7, 3.2))[
+            :, 0
+        ]
         _draw_amplitudes(above, amplitudes, truth.wavenumbers)
         radial, bands = below.subplots(1, 2)
         _draw_energy(radial, "truth", truth.energy["truth"], INK, width=3)
@@ -187,12 +223,16 @@ def _draw_amplitudes(
 ) -> None:
     pictures = {name: np.log10(np.maximum(a, 1e-30)) for name, a in amplitudes.items()}
     high = max(picture.max() for picture in pictures.values())
-    panels = figure.subplots(1, len(pictures), squeeze=False)[0]
+    panels = figure.subplots(1, len(pictures), squeeze=False, sharey=True)[0]
     for axes, (name, picture) in zip(panels, pictures.items(), strict=True):
         image = axes.imshow(
-            picture, origin="lower", extent=(k[0], k[-1], k[0], k[-1]), cmap="magma",
-            vmin=high - DECADES, vmax=high,
-        )  # fmt: skip
+            picture,
+            origin="lower",
+            extent=(k[0], k[-1], k[0], k[-1]),
+            cmap=colormaps["magma"].resampled(SHADES),
+            vmin=high - DECADES,
+            vmax=high,
+        )
         axes.set(title=name, xlabel="$k_x$")
     panels[0].set_ylabel("$k_y$")
     figure.colorbar(image, ax=list(panels), shrink=0.85, label=r"$\log_{10}$ mean amplitude")
@@ -211,15 +251,19 @@ def _panels(count: int, width: float = 4.5) -> tuple[Figure, list[Axes]]:
     return figure, list(figure.subplots(1, count, squeeze=False)[0])
 
 
-def _tidy(axes: Axes) -> None:
+def _tidy(axes: Axes, legend: bool = True) -> None:
     for axis in (axes.xaxis, axes.yaxis):
         if axis.get_scale() == "log":  # plain numbers, where a decade may be all there is
             low, high = axis.get_view_interval()
             few = high / low > 100
             axis.set_major_locator(LogLocator(subs=(1.0,) if few else (1.0, 2.0, 5.0)))
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.set_major_formatter(FuncFormatter(_short))
             axis.set_minor_formatter(NullFormatter())
     axes.grid(alpha=0.25, which="both", lw=0.5)
     axes.spines[["top", "right"]].set_visible(False)
-    if axes.get_legend_handles_labels()[0]:
+    if legend and axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=8)
+
+
+def _short(value: float, _: int) -> str:
+    return f"{value / 1e6:g}M" if value >= 1e5 else f"{value:g}"

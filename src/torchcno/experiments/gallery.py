@@ -16,6 +16,7 @@ from torch import Tensor
 from torchcno.data.dataset import Fields
 from torchcno.data.samples import Samples
 from torchcno.experiments.mesh_pictures import draw_mesh
+from torchcno.experiments.pictures import color_scale
 from torchcno.problems.airfoil import Airfoil, c_mesh, rae2822
 from torchcno.problems.problem import Problem
 
@@ -95,12 +96,3 @@ def label_channels(
     if len(channels) == 1:
         return [(label, channels[0].numpy())]
     return [(f"{label}, channel {i}", channel.numpy()) for i, channel in enumerate(channels)]
-
-
-def color_scale(fields: NDArray[np.float32]) -> tuple[float, float, str]:
-    """The limits and the colour map: diverging about zero where fields take both signs."""
-    low, high = float(np.nanmin(fields)), float(np.nanmax(fields))
-    smaller, larger = sorted((abs(low), abs(high)))
-    if low < 0 < high and smaller > 0.05 * larger:  # a slight undershoot is no second sign
-        return -larger, larger, "RdBu_r"
-    return low, high, "viridis"

@@ -8,6 +8,7 @@ import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from torchcno.evaluation.spectra import (
 )
 from torchcno.experiments.evaluate import evaluate_run, evaluate_runs
 from torchcno.experiments.run_config import read_config
-from torchcno.experiments.trained import read_json, write_json
+from torchcno.experiments.trained import write_json
 from torchcno.training.checkpoint import write_atomically
 
 # Half to twice the training resolution, as the paper's figure: 32 to 128 for 64.
@@ -39,12 +40,8 @@ def measure_resolutions(folder: Path) -> None:
     write_json(errors.as_dict(), path)
 
 
-def read_resolutions(folder: Path, name: str) -> ResolutionCurve | None:
-    """The published error against the resolution; None where it was not measured."""
-    path = folder / "resolution.json"
-    if not path.exists():
-        return None
-    found = read_json(path)
+def resolution_curve(found: Mapping[str, Any], name: str) -> ResolutionCurve:
+    """The published error against the resolution, of what `RunErrors.as_dict` wrote."""
     errors = {
         int(n): summary["relative_l1_median_percent"]["normalized"]
         for n, summary in found["errors"]["test"].items()

@@ -155,7 +155,13 @@ PARAMETER_RANGES: dict[str, dict[str, Range]] = _ranges(
                                 (18.6, 19.1, 10.2,  31.0, 49.4, 23.6, 31.7)),
 })
 
-# The last columns of Tables 6 to 12: the selected models.
+# The tables of hyper-parameters, by their numbers.
+HYPER_PARAMETER_TABLES: dict[int, str] = {
+    6: "ffnn", 7: "unet", 8: "resnet", 9: "deeponet", 10: "galerkin-transformer", 11: "fno",
+    12: "cno",
+}
+
+# Their last columns: the selected models.
 _PARAMETERS: dict[str, tuple[float, ...]] = {
     #                           FFNN GT    UNet  ResNet DON   FNO   CNO
     "poisson":                 (6.6, 8.6,  7.8,  0.2,   5.2,  0.7,  0.7),
@@ -243,3 +249,5 @@ DISTRIBUTION_FIGURES: dict[str, int] = {
 SAMPLE_FIGURES: dict[str, int] = {
     problem: number + 1 for problem, number in DISTRIBUTION_FIGURES.items()
 }
+# Figures 28 to 35: samples of the data.
+DATA_FIGURES: dict[str, int] = {problem: 28 + i for i, problem in enumerate(PROBLEM_TITLES)}

@@ -10,16 +10,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from matplotlib import rc_context
+from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 INK = "#808080"
+SHADES = 64  # of a colour scale: more than the eye tells apart
 STYLE: Any = {
     "font.size": 9,
     "axes.edgecolor": INK,
+    "grid.color": INK,
     "axes.labelcolor": INK,
     "axes.titlecolor": INK,
     "axes.titlesize": 9,
@@ -40,10 +44,14 @@ class Panel:
     error: bool = False  # a magnitude, drawn from zero
 
 
-def field_rows(rows: Sequence[Sequence[Panel | None]]) -> Figure:
-    """Fields beside and below one another, each with its colour bar; None leaves a gap."""
+def field_rows(rows: Sequence[Sequence[Panel | None]], width: float = 2.75) -> Figure:
+    """Fields beside and below one another, each with its colour bar; None leaves a gap.
+
+    `width` in inches is a panel's, with its bar.
+    """
     with rc_context(STYLE):
-        figure = Figure(figsize=(2.75 * len(rows[0]), 2.35 * len(rows)), layout="constrained")
+        size = (width * len(rows[0]), (width - 0.4) * len(rows))
+        figure = Figure(figsize=size, layout="constrained")
         grid = figure.subplots(len(rows), len(rows[0]), squeeze=False)
         for axes, panel in zip(grid.flat, [p for row in rows for p in row], strict=True):
             if panel is None:
@@ -55,16 +63,17 @@ def field_rows(rows: Sequence[Sequence[Panel | None]]) -> Figure:
 
 def _draw(axes: Axes, panel: Panel) -> None:
     like = panel.field if panel.like is None else panel.like
-    low, high = float(like.min()), float(like.max())
+    low, high, colours = color_scale(like.numpy())
     if panel.error:
-        colours, low = "magma", 0.0
-    elif low < 0 < high:  # signed fields: zero is the middle of the colours
-        colours, high = "RdBu_r", max(-low, high)
-        low = -high
-    else:
-        colours = "viridis"
+        low, colours = 0.0, "magma"
     image = axes.imshow(
-        panel.field.numpy(), origin="lower", cmap=colours, vmin=low, vmax=high, extent=(0, 1, 0, 1)
+        panel.field.numpy(),
+        origin="lower",
+        interpolation="nearest",  # values as they are; blends would need colours of their own
+        cmap=colormaps[colours].resampled(SHADES),
+        vmin=low,
+        vmax=high,
+        extent=(0, 1, 0, 1),
     )
     axes.set(title=panel.title, xticks=[], yticks=[])
     bar = axes.figure.colorbar(image, ax=axes, fraction=0.046, pad=0.03)
@@ -72,6 +81,15 @@ def _draw(axes: Axes, panel: Panel) -> None:
     bar.locator = MaxNLocator(4)
     bar.outline.set_visible(False)
     bar.update_ticks()
+
+
+def color_scale(fields: NDArray[np.floating[Any]]) -> tuple[float, float, str]:
+    """The limits and the colour map: diverging about zero where fields take both signs."""
+    low, high = float(np.nanmin(fields)), float(np.nanmax(fields))
+    smaller, larger = sorted((abs(low), abs(high)))
+    if low < 0 < high and smaller > 0.05 * larger:  # a slight undershoot is no second sign
+        return -larger, larger, "RdBu_r"
+    return low, high, "viridis"
 
 
 def curves(
@@ -90,13 +108,43 @@ def curves(
         return figure
 
 
-def png(figure: Figure) -> bytes:
+def png(figure: Figure, dpi: int = 130) -> bytes:
     """The picture as a PNG file with a transparent background."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=130, transparent=True)
+    figure.savefig(buffer, format="png", dpi=dpi, transparent=True)
     return buffer.getvalue()
 
 
 def data_uri(figure: Figure) -> str:
     """The picture as an address that holds it whole, for pages of one file."""
-    return "data:image/png;base64," + base64.b64encode(png(figure)).decode()
+    return "data:image/png;base64," + base64.b64encode(few_colours(png(figure, dpi=120))).decode()
+
+
+def few_colours(picture: bytes) -> bytes:
+    """A PNG file with 256 colours: a quarter of the size, or less.
+
+    First those that it has most of, which are the shades of its fields; then again and again the
+    one farthest from all that are kept, so that no line or letter changes its colour.
+    """
+    pixels = np.asarray(Image.open(io.BytesIO(picture)).convert("RGBA"))
+    pixels = np.where(pixels[..., 3:] == 0, np.uint8(0), pixels)  # unseen colours are one
+    packed, index, counts = np.unique(
+        np.ascontiguousarray(pixels).view(np.uint32).ravel(),
+        return_inverse=True,
+        return_counts=True,
+    )
+    every = packed.view(np.uint8).reshape(-1, 4)
+    points = every.astype(np.int64)
+    kept = list(np.argsort(-counts, kind="stable")[:160])
+    distances = ((points[:, None] - points[kept]) ** 2).sum(-1)
+    nearest, least = distances.argmin(1), distances.min(1)
+    while len(kept) < 256 and least.max() > 0:
+        kept.append(least.argmax())
+        distance = ((points - points[kept[-1]]) ** 2).sum(-1)
+        nearest = np.where(distance < least, len(kept) - 1, nearest)
+        least = np.minimum(distance, least)
+    image = Image.fromarray(nearest[index].reshape(pixels.shape[:2]).astype(np.uint8))
+    image.putpalette(every[kept, :3].tobytes())
+    buffer = io.BytesIO()
+    image.save(buffer, "png", compress_level=9, transparency=every[kept, 3].tobytes())
+    return buffer.getvalue()

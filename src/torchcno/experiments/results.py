@@ -6,8 +6,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from torchcno.evaluation.resolution import ResolutionCurve
+from torchcno.experiments.measurements import resolution_curve
+from torchcno.experiments.run_config import read_config
 from torchcno.experiments.studies import BUDGETS, STUDIES, Budget, PlannedRun
 from torchcno.experiments.trained import read_json
+
+DECIDING = ("problem", "model", "train", "preset", "seed", "resolution")  # what makes a run itself
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,15 @@ class Results:
         paths = sorted(self.folder.glob("runs/*/result.json"))
         return {path.parent.name: read_json(path) for path in paths}
 
+    @cached_property
+    def plan(self) -> list[tuple[str, Budget, list[PlannedRun]]]:
+        """The runs of every study and budget."""
+        return [
+            (name, budget, study.plan(budget))
+            for name, study in STUDIES.items()
+            for budget in self.budgets
+        ]
+
     def run_folder(self, run: PlannedRun) -> Path:
         """Where the run lies, or would."""
         return self.folder / "runs" / run.name
@@ -44,14 +58,47 @@ class Results:
         summary = self.finished.get(run.name, {}).get(key, {}).get(split)
         return None if summary is None else float(summary["relative_l1_median_percent"][space])
 
+    def resolutions(self, run: PlannedRun, title: str) -> ResolutionCurve | None:
+        """The published error against the resolution; None where it was not measured.
+
+        It lies in the run's folder, or with those of other runs of the problem in one file.
+        """
+        together = self.extra(f"resolution-{run.config.problem.name}.json") or {}
+        alone = self.extra(f"runs/{run.name}/resolution.json")
+        found = alone or together.get(run.name)
+        return found and resolution_curve(found, title)
+
     def missing(self) -> Iterator[tuple[str, Budget, list[str], int]]:
         """For every study and budget: the names of runs not finished, of how many."""
-        for name, study in STUDIES.items():
-            for budget in self.budgets:
-                names = [run.name for run in study.plan(budget)]
-                yield name, budget, [n for n in names if n not in self.finished], len(names)
+        for name, budget, runs in self.plan:
+            names = [run.name for run in runs]
+            yield name, budget, [n for n in names if n not in self.finished], len(names)
+
+    def deviations(self) -> dict[str, list[str]]:
+        """What of each finished run is not as planned; runs of no plan are their authors' own."""
+        planned = {run.name: run for _, _, runs in self.plan for run in runs}
+        found = {name: self._deviations(planned[name]) for name in self.finished if name in planned}
+        return {name: words for name, words in found.items() if words}
+
+    def _deviations(self, run: PlannedRun) -> list[str]:
+        folder = self.run_folder(run)
+        if not (folder / "config.yaml").exists():
+            return ["its configuration is not there"]
+        there, here = (_flat(config.to_tree()) for config in (read_config(folder), run.config))
+        return [f"{key} is {there.get(key)}, not {value}" for key, value in here.items()
+                if there.get(key) != value]  # fmt: skip
 
     def extra(self, name: str) -> dict[str, Any] | None:
         """A further file of results, such as a validation's; None where there is none."""
         path = self.folder / name
         return read_json(path) if path.exists() else None
+
+
+def _flat(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides a run, by dotted names."""
+    flat: dict[str, Any] = {}
+    for key in DECIDING:
+        section = tree[key]
+        fields = section if isinstance(section, dict) else {"": section}
+        flat |= {f"{key}.{name}".rstrip("."): value for name, value in fields.items()}
+    return flat

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from torchcno.experiments import paper
-from torchcno.experiments.build import build_model
+from torchcno.experiments.build import build_model, model_class
 from torchcno.experiments.results import Results
 from torchcno.experiments.studies import (
     Budget,
@@ -21,6 +21,12 @@ from torchcno.models import ParameterCount, count_parameters
 from torchcno.problems import PROBLEMS
 
 SPLIT_TITLES = {"test": "In", "ood": "Out"}
+TRAINING_TITLES = {
+    "learning_rate": "rate",
+    "gamma": "γ",
+    "weight_decay": "decay",
+    "batch_size": "batch",
+}
 PUBLISHED = "published"  # whose numbers a row has; ours have the name of their budget
 
 
@@ -80,7 +86,9 @@ def all_tables(results: Results) -> list[Table]:
         table_4(results),
         table_5(),
         tables_6_to_12(),
+        *(hyper_parameters(n, model) for n, model in paper.HYPER_PARAMETER_TABLES.items()),
         table_13(results),
+        vorticity(results),
     ]
 
 
@@ -91,8 +99,9 @@ def table_1(results: Results, space: str) -> Table:
     for problem, split in _cases(results):
         group = _group(results, problem, split, space, paper.COMPARED, published)
         mean_field = _mean_field(results, problem, split, space)
+        first = next(row for row in group if not row.published)
         group = [
-            replace(row, cells=(*row.cells, Cell(text="") if row.published else mean_field))
+            replace(row, cells=(*row.cells, mean_field if row is first else Cell(text="")))
             for row in group
         ]
         rows += _begun(group)
@@ -185,13 +194,13 @@ def table_4(results: Results) -> Table:
         group = [
             Row(
                 (title, PUBLISHED),
-                tuple(_best([Cell(s.mean, f"{s.mean:.2f} ± {s.std:.2f}") for s in published])),
+                tuple(mark_best([Cell(s.mean, f"{s.mean:.2f} ± {s.std:.2f}") for s in published])),
                 published=True,
             )
         ]
         for budget in results.budgets:
             cells = [_over_seeds(results, budget, problem, model) for model in paper.SEEDED]
-            group.append(Row((title, _ours(budget)), tuple(_best(cells))))
+            group.append(Row((title, _ours(budget)), tuple(mark_best(cells))))
         rows += _begun(group)
     return Table(
         "table-4",
@@ -256,6 +265,42 @@ def tables_6_to_12() -> Table:
     )
 
 
+def hyper_parameters(number: int, model: str) -> Table:
+    """Tables 6 to 12 one by one: what the selected models are made of and trained with."""
+    network, training = model_class(model).PAPER, model_class(model).PAPER_TRAINING
+    names = [name for name in network["poisson"] if name != "size"]
+    rows = []
+    for problem in paper.PROBLEM_TITLES:
+        values = [network[problem][name] for name in names]
+        values += [training[problem][name] for name in TRAINING_TITLES]
+        rows.append(Row((paper.PROBLEM_TITLES[problem],), tuple(Cell(v, f"{v:g}") for v in values)))
+    return Table(
+        f"table-{number}",
+        f"Table {number}",
+        f"{paper.MODEL_TITLES[model]}: hyper-parameters of the selected models, as we run them",
+        ("problem",),
+        (*(name.replace("_", " ") for name in names), *TRAINING_TITLES.values()),
+        tuple(rows),
+    )
+
+
+def vorticity(results: Results) -> Table:
+    """The errors in the text of the supplement on a problem that coarse grids resolve."""
+    models = tuple(paper.VORTICITY)
+    rows = [_row((PUBLISHED,), paper.VORTICITY.values())]
+    for budget in results.budgets:
+        runs = (planned(budget, "vorticity", m) for m in models)
+        rows.append(_row((_ours(budget),), [results.error(run, "test") for run in runs]))
+    return Table(
+        "vorticity",
+        "SM, vorticity",
+        "The counter-example of “On the Choice of the RPB benchmarks”: test error in percent",
+        ("by",),
+        tuple(paper.MODEL_TITLES[m] for m in models),
+        tuple(_begun(rows)),
+    )
+
+
 def rankings(results: Results) -> list[dict[str, Any]]:
     """Where all models are measured: the best of them, ours and the paper's."""
     found = []
@@ -317,11 +362,11 @@ def _ours(budget: Budget) -> str:
 
 
 def _row(labels: tuple[str, ...], errors: Iterable[float | None]) -> Row:
-    cells = tuple(_best([percent(error) for error in errors]))
+    cells = tuple(mark_best([percent(error) for error in errors]))
     return Row(labels, cells, published=labels[-1] == PUBLISHED)
 
 
-def _best(cells: Sequence[Cell]) -> list[Cell]:
+def mark_best(cells: Sequence[Cell]) -> list[Cell]:
     """The cells with the least of them marked, if there are others to compare with."""
     known = [cell.value for cell in cells if cell.value is not None]
     if len(known) < 2:

@@ -1,0 +1,99 @@
+"""Figures of the paper that show its method and its data, and need no results."""
+
+import numpy as np
+import torch
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+
+from torchcno.data.samples import Samples
+from torchcno.experiments.paper import HALF_WIDTHS
+from torchcno.experiments.pictures import INK, STYLE
+from torchcno.operators.filters import WindowedSinc, kaiser_sinc
+from torchcno.problems import PROBLEMS
+from torchcno.problems.airfoil import c_mesh, rae2822
+
+COLOURS = ("#4c8bf5", "#e8710a", "#2e9e5b", "#a64ad0", "#c9a400")
+RATE = 128  # s of figure 4
+
+
+def draw_filters() -> Figure:
+    """Figure 4: the designed filters in frequency and in space, at s = 128 and N_tap = 12."""
+    with rc_context(STYLE):
+        figure = Figure(figsize=(9, 3.2), layout="constrained")
+        frequency, impulse = figure.subplots(1, 2)
+        for half_width, colour in zip(HALF_WIDTHS, COLOURS, strict=True):
+            h = taps_of(WindowedSinc(half_width=half_width))
+            w, response = frequency_response(h)
+            label = f"$c_h$ = {half_width:g}"
+            frequency.plot(w, 20 * np.log10(response + 1e-6), color=colour, lw=1.4, label=label)
+            impulse.plot(np.arange(len(h)), h, "o-", ms=3, color=colour, lw=1.1, label=label)
+        frequency.axvline(RATE / 2, color=INK, ls=":", lw=1)
+        frequency.set(xlabel="frequency", ylabel="magnitude, dB", ylim=(-80, 5))
+        impulse.set(xlabel="tap", ylabel="h")
+        for axes in (frequency, impulse):
+            _tidy(axes)
+        impulse.legend(fontsize=8)
+        return figure
+
+
+def taps_of(filter: WindowedSinc, factor: int = 2) -> np.ndarray:
+    """The taps of an upsampling by `factor`, of sum 1."""
+    n = filter.taps * factor
+    offsets = torch.arange(n, dtype=torch.float64) - (n - 1) / 2
+    h = kaiser_sinc(offsets, factor, filter)
+    return (h / h.sum()).numpy()
+
+
+def frequency_response(h: np.ndarray, factor: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """|Σ_j h_j e^{−2πi j w/T}| up to the Nyquist frequency T/2 of the rate T = `factor` s."""
+    points = 1024
+    return np.fft.rfftfreq(points, 1 / (factor * RATE)), np.abs(np.fft.rfft(h, points))
+
+
+def draw_cuts() -> Figure:
+    """Figure 13: a disk before and after its transport, and both along the row through it."""
+    samples = Samples.of(PROBLEMS["discontinuous-transport"](), "test")
+    pair = [field[0, 0].numpy() for field in samples.make([0])]
+    x = samples.grid.axis(1).numpy()
+    with rc_context(STYLE):
+        figure = Figure(figsize=(9, 2.9), layout="constrained")
+        *pictures, cut = figure.subplots(1, 3, width_ratios=(1, 1, 1.4))
+        for axes, title, field, colour in zip(
+            pictures, ("u(0)", "u(T)"), pair, COLOURS, strict=False
+        ):
+            axes.imshow(field, origin="lower", extent=(0, 1, 0, 1), cmap="viridis")
+            row = int(field.sum(1).argmax())  # the longest chord
+            axes.axhline(x[row], color=colour, lw=1.2)
+            axes.set(title=title, xticks=[], yticks=[])
+            cut.plot(x, field[row], ".-", ms=3, lw=1.1, color=colour, label=title)
+        cut.set(xlabel="x", title="along the lines")
+        _tidy(cut)
+        cut.legend(fontsize=8)
+        return figure
+
+
+def draw_mesh() -> Figure:
+    """Figure 22: the mesh of the flow past RAE2822, as far as data reach, and near the airfoil."""
+    x, y = c_mesh(rae2822()).nodes[0].numpy()
+    lines = [np.stack(line, axis=-1) for line in (*zip(x, y, strict=True),
+                                                  *zip(x.T, y.T, strict=True))]  # fmt: skip
+    with rc_context(STYLE):
+        figure = Figure(figsize=(7, 3.4), layout="constrained")
+        for axes, x_range, y_range in zip(
+            figure.subplots(1, 2),
+            ((-0.75, 1.75), (-0.1, 0.4)),
+            ((-1.25, 1.25), (-0.25, 0.25)),
+            strict=True,
+        ):
+            axes.add_collection(LineCollection(lines, colors=COLOURS[0], linewidths=0.3))
+            axes.plot(x[0], y[0], color=COLOURS[1], lw=1)
+            axes.set(aspect="equal", xlim=x_range, ylim=y_range)
+            axes.spines[["top", "right"]].set_visible(False)
+        return figure
+
+
+def _tidy(axes: Axes) -> None:
+    axes.grid(alpha=0.25, lw=0.5)
+    axes.spines[["top", "right"]].set_visible(False)

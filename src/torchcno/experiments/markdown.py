@@ -1,0 +1,56 @@
+"""Table 1 for a Markdown page, kept between two marks there."""
+
+from collections.abc import Sequence
+
+from torchcno.experiments import paper
+from torchcno.experiments.results import Results
+from torchcno.experiments.studies import BUDGETS, planned
+from torchcno.experiments.tables import SPLIT_TITLES, Cell, mark_best, percent
+
+BEGIN, END = "<!-- table 1: made by `make report` -->", "<!-- end of table 1 -->"
+
+
+def table_1_block(results: Results) -> str:
+    """Table 1: our errors by the published protocol, the published ones in brackets."""
+    lines = [
+        BEGIN,
+        _line(["", "", *(paper.MODEL_TITLES[m] for m in paper.COMPARED), "CNO, `best`"]),
+        _line(["---", "---", *["---:"] * (len(paper.COMPARED) + 1)]),
+    ]
+    for problem, title in paper.PROBLEM_TITLES.items():
+        for split, where in SPLIT_TITLES.items():
+            published = paper.TABLE_1[problem, split]
+            runs = [planned(BUDGETS["paper"], problem, model) for model in paper.COMPARED]
+            cells = mark_best([percent(results.error(run, split)) for run in runs])
+            best = percent(results.error(planned(BUDGETS["best"], problem, "cno"), split))
+            lines.append(
+                _line(
+                    [
+                        title if split == "test" else "",
+                        where.lower(),
+                        *(
+                            f"{_bold(cell)} ({percent(published[model]).text})"
+                            for model, cell in zip(paper.COMPARED, cells, strict=True)
+                        ),
+                        _bold(best),
+                    ]
+                )
+            )
+    return "\n".join([*lines, END])
+
+
+def with_block(page: str, block: str) -> str:
+    """The page with what lies between its marks replaced by the block."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"the page has no place for the table; add the lines {BEGIN} and {END}.")
+    return before + block + after
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _bold(cell: Cell) -> str:
+    return f"**{cell.text}**" if cell.best else cell.text

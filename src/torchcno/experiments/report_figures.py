@@ -1,0 +1,427 @@
+"""Which figures the report has: found in results, under their numbers in the paper."""
+
+import csv
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from torchcno.experiments import paper
+from torchcno.experiments.audit import read_audits
+from torchcno.experiments.depictions import draw_cuts, draw_filters, draw_mesh
+from torchcno.experiments.equivalence_figures import draw_audits, draw_resolutions
+from torchcno.experiments.evidence import Examples, read_errors, read_examples
+from torchcno.experiments.figures import (
+    Scaling,
+    Size,
+    draw_data,
+    draw_distributions,
+    draw_efficiency,
+    draw_examples,
+    draw_failures,
+    draw_modes,
+    draw_scaling,
+    draw_spectra,
+    draw_truths,
+)
+from torchcno.experiments.measurements import read_spectra
+from torchcno.experiments.results import Results
+from torchcno.experiments.studies import (
+    FLOW,
+    Budget,
+    PlannedRun,
+    complexity,
+    efficiency,
+    planned,
+    scaling_series,
+    spectra,
+)
+
+SPLITS = {"test": "in distribution", "ood": "out of distribution"}
+BEYOND = 99  # the place of figures that the paper does not have
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure under its number in the paper; where nothing was measured, the remedy."""
+
+    name: str
+    number: str
+    title: str
+    draw: Callable[[], Figure] | None = None
+    remedy: str = ""  # the command that would measure it
+    numbers: dict[str, Any] = field(default_factory=dict)  # what it shows
+
+    @property
+    def place(self) -> tuple[int, str, str]:
+        """The order of the paper."""
+        digits = self.number.removeprefix("Figure ").split(",")[0]
+        return int(digits) if digits.isdigit() else BEYOND, self.number, self.name
+
+
+def all_pictures(results: Results) -> list[Picture]:
+    """Every figure of the paper but the drawing of the architecture, and ours after them."""
+    return sorted((p for make in PICTURES for p in make(results)), key=lambda p: p.place)
+
+
+def compared(results: Results, problem: str) -> dict[str, PlannedRun]:
+    """The finished runs that figures of a problem compare, by their titles.
+
+    The models of Table 4, each by the first budget that has it, and the CNO by every one.
+    """
+    runs = {}
+    for model in paper.SEEDED:
+        by_budget = {budget.name: planned(budget, problem, model) for budget in results.budgets}
+        there = {name: run for name, run in by_budget.items() if run.name in results.finished}
+        for name in list(there)[: None if model == "cno" else 1]:
+            first = name == results.budgets[0].name
+            title = paper.MODEL_TITLES[model]
+            runs[title if first else f"{title}, {name}"] = there[name]
+    return runs
+
+
+def covered(results: Results, problems: Iterable[str]) -> list[str]:
+    """Those of `problems` that the budgets cover, or what stands in for them."""
+    names = list(problems)
+    return list(dict.fromkeys(p for budget in results.budgets for p in budget.problems(names)))
+
+
+def filter_picture(results: Results) -> Iterator[Picture]:
+    """Figure 4."""
+    yield Picture("figure-4", "Figure 4", "Filters of the CNO, by their half-width c_h",
+                  draw_filters)  # fmt: skip
+
+
+def cut_picture(results: Results) -> Iterator[Picture]:
+    """Figure 13."""
+    yield Picture("figure-13", "Figure 13", "Discontinuous transport: a sample, and cuts through "
+                  "its disks", draw_cuts)  # fmt: skip
+
+
+def mesh_picture(results: Results) -> Iterator[Picture]:
+    """Figure 22."""
+    yield Picture("figure-22", "Figure 22", "Compressible Euler: the mesh of 243 × 43 nodes about "
+                  "RAE2822", draw_mesh)  # fmt: skip
+
+
+def distributions(results: Results) -> Iterator[Picture]:
+    """Figures 5, 8, 10 …: how errors spread over samples."""
+    for problem in covered(results, paper.PROBLEM_TITLES):
+        errors = {
+            title: {
+                name: found
+                for name, run in compared(results, problem).items()
+                if (found := read_errors(results.run_folder(run), split)) is not None
+            }
+            for split, title in SPLITS.items()
+        }
+        yield Picture(
+            f"figure-{paper.DISTRIBUTION_FIGURES[problem]}",
+            f"Figure {paper.DISTRIBUTION_FIGURES[problem]}",
+            f"{_title(problem)}: errors over samples",
+            partial(draw_distributions, errors) if all(errors.values()) else None,
+            _remedy("table1", results.budgets[0], f"{problem}-*"),
+            {
+                title: {name: _quartiles(values) for name, values in models.items()}
+                for title, models in errors.items()
+            },
+        )
+
+
+def _quartiles(errors: Any) -> dict[str, float]:
+    """In percent, to the digits that do not depend on how a machine rounds."""
+    values = np.quantile(errors.astype(np.float64), (0.25, 0.5, 0.75))
+    return {f"q{q}": rounded(100 * value) for q, value in zip((25, 50, 75), values, strict=True)}
+
+
+def examples(results: Results) -> Iterator[Picture]:
+    """Figures 6, 9, 11 …: one sample in and one out of distribution."""
+    for problem in covered(results, paper.PROBLEM_TITLES):
+        found = {
+            title: _examples(results, compared(results, problem), split)
+            for split, title in {"test": "in", "ood": "out"}.items()
+        }
+        yield Picture(
+            f"figure-{paper.SAMPLE_FIGURES[problem]}",
+            f"Figure {paper.SAMPLE_FIGURES[problem]}",
+            f"{_title(problem)}: samples and predictions",
+            partial(draw_examples, found) if all(found.values()) else None,
+            _remedy("table1", results.budgets[0], f"{problem}-*"),
+        )
+
+
+def failures(results: Results) -> Iterator[Picture]:
+    """Figure 12: models that do not generalise."""
+    problem, budget = "smooth-transport", results.budgets[0]
+    runs = {
+        paper.MODEL_TITLES[model]: planned(budget, problem, model) for model in ("deeponet", "ffnn")
+    }
+    found = _examples(results, runs, "ood")
+    yield Picture(
+        "figure-12",
+        "Figure 12",
+        f"{_title(problem)}: a sample out of distribution",
+        partial(draw_failures, found) if found else None,
+        _remedy("table1", budget, f"{problem}-*"),
+    )
+
+
+def data_pictures(results: Results) -> Iterator[Picture]:
+    """Figures 28 to 35: samples of the data, which every run keeps some of."""
+    for problem in covered(results, paper.PROBLEM_TITLES):
+        runs = (planned(b, problem, m) for b in results.budgets for m in paper.COMPARED)
+        folder = next((results.run_folder(r) for r in runs if r.name in results.finished), None)
+        found = {
+            title: some
+            for split, title in {"test": "in", "ood": "out"}.items()
+            if folder is not None and (some := read_examples(folder, split)) is not None
+        }
+        yield Picture(
+            f"figure-{paper.DATA_FIGURES[problem]}",
+            f"Figure {paper.DATA_FIGURES[problem]}",
+            f"{_title(problem)}: inputs and outputs",
+            partial(draw_data, found) if found else None,
+            f"cno problems {problem} --plot {problem}.png",
+        )
+
+
+def _examples(results: Results, runs: Mapping[str, PlannedRun], split: str) -> dict[str, Examples]:
+    return {
+        name: some
+        for name, run in runs.items()
+        if (some := read_examples(results.run_folder(run), split)) is not None
+    }
+
+
+def resolution_picture(results: Results) -> Iterator[Picture]:
+    """Figure 2, right."""
+    for problem in covered(results, [FLOW]):
+        runs = compared(results, problem).items()
+        curves = [curve for name, run in runs if (curve := results.resolutions(run, name))]
+        yield Picture(
+            "figure-2-right",
+            "Figure 2, right",
+            f"{_title(problem)}: error against resolution",
+            partial(draw_resolutions, curves) if curves else None,
+            _remedy("resolution", results.budgets[0]),
+            {curve.name: {str(n): error for n, error in curve.errors.items()} for curve in curves},
+        )
+
+
+def spectra_pictures(results: Results) -> Iterator[Picture]:
+    """Figure 2, left, and figure 7."""
+    numbers = {FLOW: "Figure 2, left", "poisson": "Figure 7"}
+    plans = (spectra(budget) for budget in results.budgets)
+    for problem in dict.fromkeys(run.config.problem.name for plan in plans for run in plan):
+        found = {
+            name: one
+            for name, run in compared(results, problem).items()
+            if (one := read_spectra(results.run_folder(run)))
+        }
+        yield Picture(
+            f"spectra-{problem}",
+            numbers[problem],
+            f"{_title(problem)}: spectra of truth and predictions",
+            partial(draw_spectra, found) if found else None,
+            _remedy("spectra", results.budgets[0]),
+            {name: {"band_errors": one.band_errors.tolist()} for name, one in found.items()},
+        )
+
+
+def scaling_pictures(results: Results) -> Iterator[Picture]:
+    """Figures 3, right, and 27."""
+    numbers = {FLOW: "Figure 3, right", "poisson": "Figure 27, left", "wave": "Figure 27, right"}
+    for budget in results.budgets:
+        series = scaling_series(budget)
+        for problem in dict.fromkeys(problem for problem, _ in series):
+            found: dict[str, Scaling] = {}
+            for (where, label), runs in series.items():
+                errors = {n: e for n, run in runs.items() if (e := results.error(run, "test"))}
+                if where == problem and errors:
+                    title = paper.MODEL_TITLES.get(label, "small CNO")
+                    found[title] = Scaling(list(errors), list(errors.values()))
+            laws = {paper.MODEL_TITLES[model]: law for model, law in paper.SCALING.items()}
+            enough = any(len(one.samples) > 1 for one in found.values())
+            yield Picture(
+                f"scaling-{problem}-{budget.name}",
+                numbers[problem],
+                f"{_title(problem)}: error against training samples, {budget.name}",
+                partial(draw_scaling, found, laws if problem == FLOW else {}) if enough else None,
+                _remedy("scaling", budget),
+                {name: _scaling_numbers(one) for name, one in found.items()},
+            )
+
+
+def _scaling_numbers(one: Scaling) -> dict[str, Any]:
+    law = one.law
+    return {
+        "samples": list(one.samples),
+        "errors_percent": list(one.errors),
+        "rate": law and rounded(law.rate),
+        "samples_for_one_percent": law and rounded(law.samples_for_one_percent),
+    }
+
+
+def efficiency_pictures(results: Results) -> Iterator[Picture]:
+    """Figure 3, left and centre: the sizes of the study, and the trials of searches."""
+    for budget in results.budgets:
+        (problem,) = budget.problems([FLOW])
+        found: dict[str, list[Size]] = {}
+        for run in efficiency(budget):
+            result = results.finished.get(run.name)
+            if result is not None:
+                found.setdefault(paper.MODEL_TITLES[run.config.model], []).append(Size.of(result))
+        enough = any(len(sizes) > 1 for sizes in found.values())
+        title = f"{_title(problem)}: error against size and against the time of an epoch"
+        yield _sizes(
+            f"figure-3-left-{budget.name}",
+            f"{title}, {budget.name}",
+            found if enough else {},
+            _remedy("efficiency", budget),
+        )
+    for path in sorted(results.folder.glob("search-*/trials.csv")):
+        search = results.extra(f"{path.parent.name}/result.json") or {}
+        if search:
+            title = f"{_title(search['problem'])}: the trials of a search"
+            sizes = {paper.MODEL_TITLES[search["model"]]: read_trials(path)}
+            yield _sizes(path.parent.name, title, sizes)
+
+
+def _sizes(name: str, title: str, found: Mapping[str, list[Size]], remedy: str = "") -> Picture:
+    return Picture(
+        name,
+        "Figure 3, left and centre",
+        title,
+        partial(draw_efficiency, found) if found else None,
+        remedy,
+        {model: [vars(size) for size in sizes] for model, sizes in found.items()},
+    )
+
+
+def read_trials(path: Path) -> list[Size]:
+    """The finished trials of a search."""
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["validation_error"]]
+    return [
+        Size(
+            int(row["parameters"]),
+            float(row["seconds_per_epoch"]),
+            100 * float(row["validation_error"]),
+        )
+        for row in rows
+    ]
+
+
+def truth_spectra(results: Results) -> Iterator[Picture]:
+    """Figure 25: the two flows side by side."""
+    runs = {
+        run.config.problem.name: run
+        for budget in reversed(results.budgets)
+        for run in complexity(budget)
+        if run.name in results.finished
+    }
+    found = {
+        problem: one
+        for problem, run in runs.items()
+        if (one := read_spectra(results.run_folder(run)))
+    }
+    yield Picture(
+        "figure-25",
+        "Figure 25",
+        "Central frequencies of the outputs",
+        partial(draw_truths, found) if len(found) == len(covered(results, ["vorticity", FLOW]))
+        else None,
+        _remedy("complexity", results.budgets[0]),
+    )  # fmt: skip
+
+
+def complexity_picture(results: Results) -> Iterator[Picture]:
+    """Figure 26, and the times beside it."""
+    modes = results.extra("validation-modes.json")
+    yield Picture(
+        "figure-26",
+        "Figure 26",
+        "How many modes a solution needs: its error when cut to so many an axis",
+        partial(draw_modes, modes) if modes else None,
+        "python validation/modes.py",
+        {name: case["modes_for_published_error"] for name, case in (modes or {}).items()}
+        | {"seconds_a_sample": _times(results)},
+    )
+
+
+def _times(results: Results) -> dict[str, dict[str, float]]:
+    """Seconds a sample of the solver on each device measured, and of surrogates in batches."""
+    times: dict[str, dict[str, float]] = {}
+    for name in ("cpu", "cuda"):
+        bench = results.extra(f"bench-solvers-{name}.json") or {"problems": {}}
+        for problem in (FLOW, "vorticity"):
+            if problem in bench["problems"]:
+                case = bench["problems"][problem]
+                times.setdefault(problem, {})[f"solver, {bench['device']}"] = (
+                    case["seconds"] / case["samples"]
+                )
+    for budget in results.budgets:
+        for run in complexity(budget):
+            result = results.finished.get(run.name)
+            if result is not None:
+                label = f"{run.config.model} {budget.name}, {result['device']}"
+                times.setdefault(run.config.problem.name, {})[label] = (
+                    1 / result["inference"]["samples_per_second"]
+                )
+    return times
+
+
+def audit_pictures(results: Results) -> Iterator[Picture]:
+    """Aliasing, which the paper argues about and does not measure: `cno audit --json`."""
+    for path in sorted(results.folder.glob("audit-*.json")):
+        audits = read_audits(path)
+        yield Picture(
+            path.stem,
+            "Aliasing",
+            f"{_title(path.stem.removeprefix('audit-'))}: between grids, under translations, and "
+            "layer by layer",
+            partial(draw_audits, audits),
+            numbers={
+                audit.name: {
+                    "folded": {str(rung.size[-1]): rung.folded for rung in audit.ladder},
+                    "translations": {f"{t.steps:g}": t.error for t in audit.translations},
+                    "worst": audit.worst,
+                }
+                for audit in audits
+            },
+        )
+
+
+PICTURES: list[Callable[[Results], Iterator[Picture]]] = [
+    spectra_pictures,
+    resolution_picture,
+    efficiency_pictures,
+    scaling_pictures,
+    filter_picture,
+    distributions,
+    examples,
+    failures,
+    cut_picture,
+    mesh_picture,
+    truth_spectra,
+    complexity_picture,
+    data_pictures,
+    audit_pictures,
+]
+
+
+def rounded(value: float) -> float:
+    """Six digits: what fits and quantiles have on every machine."""
+    return float(f"{value:.6g}")
+
+
+def _title(problem: str) -> str:
+    return paper.PROBLEM_TITLES.get(problem, problem)
+
+
+def _remedy(study: str, budget: Budget, only: str = "") -> str:
+    return f"cno study {study} --budget {budget.name}" + (f" --only '{only}'" if only else "")
