@@ -163,7 +163,7 @@ def inference_table(rows: Mapping[str, Mapping[str, Any]], plan: Plan) -> Table:
                             number(solver.get("ratios", {}).get(name)),
                         )
 
-    columns = ["", *ways, "solver", "solver over network"]
+    columns = ["", *ways, "solver", "speed-up"]
     return table("inference, milliseconds a sample", columns, lines())
 
 
