@@ -3,12 +3,14 @@
 Without a GPU the Triton programs run in Triton's interpreter, one small case an option.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from torchcno.operators import kernels
+from torchcno.operators import kernels, streaming
 from torchcno.operators.activation import SIGMAS, filtered_activation
 from torchcno.operators.filters import Boundary, Ideal, WindowedSinc
 from torchcno.operators.resampling import activation_matrices
@@ -118,10 +120,69 @@ def test_any_number_of_planes_in_either_layout(batch, channels, layout):
 @interpreted
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
 @pytest.mark.parametrize("size", [(32, 32), (64, 40), (16, 128)], ids=str)
-def test_planes_that_need_several_blocks(size, layout):
+def test_planes_that_need_several_blocks(size, layout, monkeypatch):
+    monkeypatch.setattr(kernels, "LARGEST_EXACT", kernels.LARGEST)
     x, bias = fields(size, batch=1, channels=4)
     x = x.contiguous(memory_format=layout)
     check_launches(x, bias, *matrices(size, size))
+
+
+@pytest.fixture
+def streamed(monkeypatch):
+    """Every exact product row by row, also of planes that fit on chip, and several strips."""
+    monkeypatch.setattr(kernels, "LARGEST_EXACT", {1: 256, 2: 0})
+    for cuts in (streaming.FORWARD, streaming.BACKWARD):
+        for tail, cut in cuts.items():
+            monkeypatch.setitem(cuts, tail, replace(cut, strip=8))
+
+
+@interpreted
+@pytest.mark.usefixtures("streamed")
+@pytest.mark.parametrize("boundary", ["zero", "periodic", "even", "odd"])
+@pytest.mark.parametrize(
+    ("size_in", "size_out"),
+    [((16, 12), (16, 12)), ((16, 16), (8, 8)), ((12, 8), (24, 16))],
+    ids=str,
+)
+def test_rows_one_after_the_other(size_in, size_out, boundary):
+    check_launches(*fields(size_in, batch=1, channels=3), *matrices(size_in, size_out, boundary))
+
+
+@interpreted
+@pytest.mark.usefixtures("streamed")
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize("boundary", ["zero", "periodic"])
+@pytest.mark.parametrize(("n_in", "n_out"), [(160, 160), (128, 64), (64, 128)])
+def test_rows_too_long_for_one_program(n_in, n_out, boundary, layout):
+    x, bias = fields((8, n_in), batch=2, channels=9)
+    ups, downs = matrices((8, n_in), (8, n_out), boundary)
+    check_launches(x.contiguous(memory_format=layout), bias, ups, downs, "gelu")
+
+
+@interpreted
+def test_gradients_of_large_planes_without_tails_go_row_by_row(monkeypatch):
+    monkeypatch.setattr(kernels, "STREAMED_GRADIENTS", 8)
+    x, bias = fields((8, 8), batch=1)
+    ups, downs = matrices((8, 8), (8, 8), "periodic")
+    check_launches(x, bias, ups, downs)
+    assert not kernels._faster_whole(ups, downs)
+    assert kernels._faster_whole(*matrices((8, 8), (8, 8), "zero"))
+
+
+@interpreted
+def test_what_neither_fits_nor_has_a_few_taps_is_matrix_products(monkeypatch):
+    monkeypatch.setattr(kernels, "LARGEST_EXACT", {1: 256, 2: 0})
+    check_launches(*fields((8, 8)), *matrices((8, 8), (8, 8), "even", filter=Ideal()))
+
+
+def test_a_plan_is_made_once_and_follows_changes_of_its_matrices():
+    ups, downs = matrices((16, 16), (16, 16))
+    plan = streaming.forward_plan(ups, downs, Tensor.float)
+    assert streaming.forward_plan(ups, downs, Tensor.float) is plan
+    ups[1].mul_(3)
+    changed = streaming.forward_plan(ups, downs, Tensor.float)
+    assert torch.equal(changed.tables[2], 3 * plan.tables[2])
+    assert torch.equal(changed.tables[0], plan.tables[0])
 
 
 @pytest.fixture
@@ -301,7 +362,6 @@ def gradient_tolerance(sigma: str, arithmetic: str) -> float:
             ("fp32", torch.contiguous_format),
             ("bf16", torch.channels_last),
         ]
-        if arithmetic != "fp32" or max(n_in, n_out) <= kernels.LARGEST_EXACT[2]
     ],
     ids=str,
 )
@@ -310,6 +370,17 @@ def test_planes_on_the_gpu(n_in, n_out, boundary, arithmetic, layout):
     x = x.contiguous(memory_format=layout)
     ups, downs = matrices((n_in, n_in), (n_out, n_out), boundary)
     check_operator(x, bias, ups, downs, arithmetic=arithmetic)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("arithmetic", ["tf32", "fp32"])
+@pytest.mark.parametrize(
+    ("n_in", "n_out", "boundary"),
+    [(256, 256, "zero"), (256, 128, "periodic"), (512, 512, "odd"), (1024, 1024, "zero")],
+)
+def test_planes_beyond_the_chip_on_the_gpu(n_in, n_out, boundary, arithmetic):
+    ups, downs = matrices((n_in, n_in), (n_out, n_out), boundary)
+    check_operator(*fields((n_in, n_in), 1, 3), ups, downs, arithmetic=arithmetic)
 
 
 @pytest.mark.gpu
