@@ -203,38 +203,72 @@ def test_a_recipe_that_does_not_fit_the_data_is_refused(tmp_path, change, messag
         fit(affine(), linear_data(), linear_data(), replace(RECIPE, **change), tmp_path)
 
 
-TWO_PROCESSES = """
+PROCESSES = """
+import signal
 import sys
 import torch
 from torch import nn
-from torchcno.training import Hardware, Pairs, Recipe, fit
+from torchcno.training import Hardware, Interrupted, Pairs, Recipe, fit
 
+folder, strategy, stop_after = sys.argv[1], sys.argv[2], int(sys.argv[3])
 torch.manual_seed(0)
 u = torch.rand(40, 1, 8, 8)
 v = u.roll(1, -1) * torch.linspace(0.1, 10, 40)[:, None, None, None]
-model = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, 1, 3, padding=1))
+model = nn.Sequential(nn.Conv2d(1, 5, 3, padding=1), nn.Tanh(), nn.Conv2d(5, 1, 3, padding=1))
 recipe = Recipe(epochs=5, batch_size=8, averaging_half_life=1, learning_rate=1e-2)
-fit(model, Pairs(u, v), Pairs(u, v), recipe, sys.argv[1], hardware=Hardware("cpu"))
+arguments = model, Pairs(u, v), Pairs(u, v), recipe, folder
+
+def stop(epoch):
+    if epoch.epoch == stop_after:
+        signal.raise_signal(signal.SIGINT)
+
+try:
+    fit(*arguments, hardware=Hardware("cpu", strategy=strategy), on_epoch=stop)
+except Interrupted:
+    fit(*arguments, hardware=Hardware("cpu", strategy=strategy), resume=True)
+assert type(next(model.parameters())) is nn.Parameter, "the model is no longer as built"
 """
 
 
-def test_two_processes_follow_the_loss_curve_of_one(tmp_path):
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+
+
+def run_processes(folder: Path, *launcher: str, strategy: str = "ddp", stop_after: int = 0) -> None:
+    script = folder.parent / "script.py"
+    script.write_text(PROCESSES)
+    result = subprocess.run(
+        [sys.executable, *launcher, str(script), str(folder), strategy, str(stop_after)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("processes") / "one"
+    run_processes(folder)
+    return folder
+
+
+@pytest.mark.parametrize(("strategy", "stop_after"), [("ddp", 0), ("fsdp", 3)])
+def test_two_processes_follow_the_loss_curve_of_one(one_process, tmp_path, strategy, stop_after):
+    """With divided weights (fsdp) and an interruption, too; and what they save is whole."""
     # Samples of very different size: a loss normalised in each process would follow another curve.
-    script = tmp_path / "script.py"
-    script.write_text(TWO_PROCESSES)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    for name, launcher in (("one", [sys.executable]), ("two", torchrun)):
-        command = [*launcher, str(script), str(tmp_path / name)]
-        result = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=200, check=False
-        )
-        assert result.returncode == 0, result.stderr
-    one, two = rows(tmp_path / "one"), rows(tmp_path / "two")
+    run_processes(tmp_path / "two", *TORCHRUN, strategy=strategy, stop_after=stop_after)
+    one, two = rows(one_process), rows(tmp_path / "two")
     assert len(one) == len(two) == 5
     for a, b in zip(one, two, strict=True):
         assert a["train_loss"] == pytest.approx(b["train_loss"], rel=1e-5)
         assert a["validation_error"] == pytest.approx(b["validation_error"], rel=1e-5)
+    for file in ("model.safetensors", "checkpoint/state.safetensors"):
+        (a, _), (b, _) = (load_tensors(f / file) for f in (one_process, tmp_path / "two"))
+        assert a.keys() == b.keys()
+        for key in a.keys() - {"random/cpu", "loss/sum"}:  # what each process has its own of
+            torch.testing.assert_close(a[key], b[key], rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.gpu

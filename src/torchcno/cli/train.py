@@ -117,6 +117,11 @@ def add_run_options(parser: ArgumentParser, base: RunConfig | None) -> None:
         "--nodes", type=int, default=defaults.hardware.nodes, help="nodes of the run"
     )
     parser.add_argument(
+        "--strategy",
+        default=defaults.hardware.strategy,
+        help="of several devices: ddp, or fsdp, which divides the weights among them",
+    )
+    parser.add_argument(
         "--tensorboard",
         action="store_true",
         default=defaults.tensorboard,
@@ -131,7 +136,10 @@ def add_run_options(parser: ArgumentParser, base: RunConfig | None) -> None:
 def with_options(tree: dict[str, Any], base: RunConfig, given: Namespace) -> dict[str, Any]:
     """`tree` with the options that differ from the values of the `base`."""
     there = base.to_tree()
-    hardware = {"accelerator": given.device, "devices": given.devices, "nodes": given.nodes}
+    hardware = {
+        "accelerator": given.device,
+        **{name: given[name] for name in ("devices", "nodes", "strategy")},
+    }
     options = {
         **{name: vars(given[name]) for name in ("problem", "model", "train")},
         "hardware": hardware,

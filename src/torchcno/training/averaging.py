@@ -1,7 +1,5 @@
 """Weights averaged over the time of training, and batch-norm statistics that belong to them."""
 
-import copy
-
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -17,13 +15,12 @@ class WeightAverage:
         a_t = Σ_s d^{t−s} w_s / Σ_s d^{t−s},   1 ≤ s ≤ t,   d = 2^{−1/half-life}
 
     Normalised at every t, so that it does not remember the weights before the first step. `model`
-    is a copy of the network that holds a_t; its batch-norm statistics need
-    `recalibrate_batch_norm`.
+    holds a_t; its batch-norm statistics need `recalibrate_batch_norm`.
     """
 
     def __init__(self, model: nn.Module, half_life: float) -> None:
-        """Average weights of networks like `model` with a half-life in steps."""
-        self.model = copy.deepcopy(model).requires_grad_(False)
+        """Average weights with a half-life in steps, in a copy of the network: `model`."""
+        self.model = model.requires_grad_(False)
         self.decay = 0.5 ** (1 / half_life)
         self._averages: list[Tensor] = list(self.model.parameters())
 

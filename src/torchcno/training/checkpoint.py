@@ -15,6 +15,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from torchcno.training.sharding import share
+
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Put `content` under `path`, or leave what is there."""
@@ -89,4 +91,4 @@ def load_into(model: nn.Module, weights: Mapping[str, Tensor], source: str | Pat
                 f"{source} is of another model: {name!r} is {tuple(weights[name].shape)} there and "
                 f"{tuple(tensor.shape)} here. Build the model from the configuration saved with it."
             )
-    model.load_state_dict(dict(weights))
+    model.load_state_dict({name: share(weights[name], tensor) for name, tensor in own.items()})

@@ -25,10 +25,11 @@ class Hardware:
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"  # auto: CUDA where there is a device
     devices: int = 1  # a node
     nodes: int = 1
+    strategy: Literal["ddp", "fsdp"] = "ddp"  # of several: fsdp divides the weights among them
 
 
 def launch(hardware: Hardware) -> Fabric:
-    """The processes of a run: this one, or data-parallel ones (DDP).
+    """The processes of a run: this one, or several that divide each batch.
 
     Several are started here, unless torchrun or Slurm started them already.
     """

@@ -29,6 +29,7 @@ from torchcno.training.pairs import Mask, Network, Pairs, validation_error
 from torchcno.training.recipe import Recipe
 from torchcno.training.run_folder import RunFolder
 from torchcno.training.schedules import learning_rate
+from torchcno.training.sharding import is_sharded, shard, whole
 from torchcno.training.state import Progress, State
 from torchcno.training.step import Step, eager_step, graphed_step
 
@@ -105,12 +106,12 @@ def fit(
             mask=mask,
             train=train.to(fabric.device).masked(mask),
             val=val.to(fabric.device).masked(mask),
-            state=_first_state(model, recipe, len(train) // recipe.batch_size, fabric),
+            state=_first_state(model, recipe, len(train) // recipe.batch_size, fabric, hardware),
         )
         run.resume() if resume else run.begin()
         run.go(stopping, on_epoch or (lambda epoch: None))
     progress = run.state.progress
-    model.load_state_dict(run.state.best)
+    model.load_state_dict(run.state.best_weights())
     model.eval()
     assert progress.best_error is not None
     return Fit(
@@ -160,9 +161,10 @@ class _Run:
             tensors, note = saved
             _check_protocol(note["protocol"], self.protocol())
             self.state.restore(tensors, note["progress"])
+        best = self.state.best_weights()
         self.fabric.barrier()
         if self.fabric.is_global_zero:
-            self.folder.rewind(self.state.progress.metrics_bytes, self.state.best)
+            self.folder.rewind(self.state.progress.metrics_bytes, best)
 
     def protocol(self) -> dict[str, Any]:
         """What has to be the same when a run goes on."""
@@ -180,7 +182,7 @@ class _Run:
             # Processes have to agree on it, or those that go on would wait for the others.
             if not self.finished and self.fabric.broadcast(stopping()):
                 self.interrupt()
-            if self.due:
+            if self.fabric.broadcast(self.due):
                 self.save()
         self.save()
 
@@ -283,9 +285,10 @@ class _Run:
         """Write the checkpoint and the best weights, unless the state is no longer finite."""
         self.check_finite(float(self.state.loss_sum), "training loss")
         self.check_finite(_total(self.state.model), "sum of all weights")
+        tensors, best = self.state.tensors(), self.state.best_weights()
         if self.fabric.is_global_zero:
             note = {"protocol": self.protocol(), "progress": asdict(self.state.progress)}
-            self.folder.save(self.state.tensors(), note, self.state.best)
+            self.folder.save(tensors, note, best)
         self.saved = time.monotonic()
 
     def interrupt(self) -> NoReturn:
@@ -302,8 +305,9 @@ class _Run:
         if math.isfinite(value):
             return
         progress, recipe = self.state.progress, self.recipe
+        best = self.state.best_weights()
         if self.fabric.is_global_zero:
-            self.folder.save_best(self.state.best)
+            self.folder.save_best(best)
         kept = "There are no good weights yet."
         if self.state.best:
             kept = f"The weights of epoch {progress.best_epoch} are kept in {self.folder.weights}."
@@ -334,20 +338,32 @@ def _selected(train: Pairs, recipe: Recipe, processes: int) -> Pairs:
     return Pairs(train.inputs[:n], train.targets[:n])
 
 
-def _first_state(model: nn.Module, recipe: Recipe, steps_per_epoch: int, fabric: Fabric) -> State:
+def _first_state(
+    model: nn.Module, recipe: Recipe, steps_per_epoch: int, fabric: Fabric, hardware: Hardware
+) -> State:
     """The state before the first step."""
-    model = model.to(fabric.device)
+    device, several = fabric.device, fabric.world_size > 1
+
+    def placed(network: nn.Module) -> nn.Module:
+        divided = several and hardware.strategy == "fsdp"
+        return shard(network, device) if divided else network.to(device)
+
     half_life = recipe.averaging_half_life
-    average = WeightAverage(model, half_life * steps_per_epoch) if half_life is not None else None
-    if fabric.world_size > 1 and fabric.device.type == "cuda":
+    average = None
+    if half_life is not None:
+        average = WeightAverage(placed(copy.deepcopy(model)), half_life * steps_per_epoch)
+    if several:
+        model = copy.deepcopy(model)  # the given one stays as built
+    if several and device.type == "cuda":
         # Statistics of the whole batch, as one process has them. PyTorch has them on CUDA only: on
-        # the CPU every process normalises with its own share. A copy: `model` stays as built.
-        model = nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(model))
+        # the CPU every process normalises with its own share.
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    model = placed(model)
     return State(
         model=model,
-        optimizer=adamw(model, recipe, fabric.device),
+        optimizer=adamw(model, recipe, device),
         average=average,
-        loss_sum=torch.zeros((), dtype=torch.float64, device=fabric.device),
+        loss_sum=torch.zeros((), dtype=torch.float64, device=device),
         best={},
         progress=Progress(),
     )
@@ -356,7 +372,7 @@ def _first_state(model: nn.Module, recipe: Recipe, steps_per_epoch: int, fabric:
 def adamw(model: nn.Module, recipe: Recipe, device: torch.device) -> Optimizer:
     """AdamW; on CUDA with all that it reads on the device, so that a graph can hold its step."""
     weights = list(model.parameters())
-    if device.type != "cuda":
+    if device.type != "cuda" or is_sharded(model):
         return AdamW(weights, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
     return AdamW(
         weights,
@@ -381,6 +397,8 @@ def _make_step(state: State, recipe: Recipe, mask: Mask | None, fabric: Fabric) 
     loss = select(LOSSES, recipe.loss, "loss")
     if recipe.fast == "auto" and fabric.device.type == "cuda" and fabric.world_size == 1:
         return graphed_step(network, state.optimizer, loss)
+    if is_sharded(state.model):  # it averages its gradients itself
+        return eager_step(network, state.optimizer, loss)
     wrapped, optimizer = fabric.setup(network, state.optimizer)
     return eager_step(wrapped, optimizer, loss)
 
@@ -397,7 +415,8 @@ def _check_protocol(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
 
 def _total(model: nn.Module) -> float:
     """The sum of the weights' norms: finite if and only if all weights are."""
-    return float(sum(torch._foreach_norm([w.detach() for w in model.parameters()])))
+    norms = torch._foreach_norm([w.detach() for w in model.parameters()])
+    return float(sum(whole(norm) for norm in norms))
 
 
 def _seed(*key: int) -> int:

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from torchcno.training.averaging import WeightAverage
 from torchcno.training.checkpoint import load_into
+from torchcno.training.sharding import share, whole
 
 
 @dataclass
@@ -40,8 +41,12 @@ class State:
         """The network that is judged on validation and kept: the averaged one if there is one."""
         return self.average.model if self.average else self.model
 
+    def best_weights(self) -> dict[str, Tensor]:
+        """The best weights so far, put together from all processes: all have to ask."""
+        return {name: whole(tensor) for name, tensor in self.best.items()}
+
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors of the state by name."""
+        """All tensors of the state by name, put together from all processes: all have to ask."""
         groups: dict[str, Mapping[str, Tensor]] = {
             "model": self.model.state_dict(),
             "average": self.average.model.state_dict() if self.average else {},
@@ -52,7 +57,9 @@ class State:
         for i, entries in self.optimizer.state_dict()["state"].items():
             groups[f"optimizer.{i}"] = entries
         return {
-            f"{group}/{name}": t for group, items in groups.items() for name, t in items.items()
+            f"{group}/{name}": whole(t)
+            for group, items in groups.items()
+            for name, t in items.items()
         }
 
     def restore(self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any]) -> None:
@@ -65,14 +72,15 @@ class State:
         if self.average:
             load_into(self.average.model, groups["average"], "the checkpoint")
         moments = {
-            int(group.removeprefix("optimizer.")): entries
-            for group, entries in groups.items()
-            if group.startswith("optimizer.")
+            i: {name: share(t, w) if t.shape == w.shape else t for name, t in entries.items()}
+            for i, w in enumerate(self.model.parameters())
+            if (entries := groups.get(f"optimizer.{i}"))
         }
         # Rate and decay are the recipe's: only the moments are state.
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": moments})
         device = self.loss_sum.device
-        self.best = {name: t.to(device) for name, t in groups.get("best", {}).items()}
+        own, best = self.evaluated.state_dict(), groups.get("best", {})
+        self.best = {name: share(t.to(device), own[name]) for name, t in best.items()}
         self.loss_sum.copy_(groups["loss"]["sum"])
         self.progress = Progress(**progress)
         _set_random_state(groups["random"], device)

@@ -1,0 +1,46 @@
+"""Weights divided among the processes of a run (FSDP), and whole ones made of them again."""
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+
+def shard(model: nn.Module, device: torch.device) -> nn.Module:
+    """Divide the weights of `model` among the devices of all processes, in place.
+
+    A layer gathers its weights when its turn comes, forwards and backwards, and lets them go again:
+    a process holds its share of everything, and one layer whole.
+    """
+    names = [name for name, weight in model.named_parameters() if weight.is_complex()]
+    if names:
+        raise ValueError(
+            f"the strategy fsdp cannot divide complex weights, and {names[0]} is complex; "
+            "use ddp, which keeps the whole network on every device."
+        )
+    layers = [m for m in model.modules() if m is model or any(True for _ in m.parameters(False))]
+    mesh = init_device_mesh(device.type, (torch.distributed.get_world_size(),))
+    for layer in reversed(layers):  # what is inside another layer comes before it
+        fully_shard(layer, mesh=mesh, reshard_after_forward=True)
+    return model
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether `shard` divided the weights of `model`."""
+    return any(isinstance(weight, DTensor) for weight in model.parameters())
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A divided tensor put together, on the CPU; any other as it is.
+
+    All processes have to ask for the same one at the same time.
+    """
+    return tensor.full_tensor().cpu() if isinstance(tensor, DTensor) else tensor
+
+
+def share(tensor: Tensor, like: Tensor) -> Tensor:
+    """What this process keeps of a whole tensor, if `like` is divided; else all of it."""
+    if not isinstance(like, DTensor):
+        return tensor
+    return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements)
