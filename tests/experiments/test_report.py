@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +14,18 @@ from torchcno.experiments import paper
 from torchcno.experiments.audit import audit_report, audit_run, read_audits
 from torchcno.experiments.evidence import Examples, read_errors, read_examples
 from torchcno.experiments.figures import draw_failures
+from torchcno.experiments.markdown import table_1_block
 from torchcno.experiments.measurements import measure_spectra, read_spectra
 from torchcno.experiments.pictures import data_uri, few_colours, png
 from torchcno.experiments.report import escape_tex, latex, make_report, render, write_report
 from torchcno.experiments.report_figures import Picture, compared
 from torchcno.experiments.results import Results
 from torchcno.experiments.run import evaluate_run
+from torchcno.experiments.run_config import write_tree
 from torchcno.experiments.studies import BUDGETS, PlannedRun, efficiency, planned, scaling_series
 from torchcno.experiments.tables import Table, all_tables, rankings, table_1, table_4
 from torchcno.experiments.trained import write_json
+from torchcno.training import Hardware
 
 PAPER = BUDGETS["paper"]
 
@@ -208,15 +212,25 @@ def test_a_reader_finds_every_figure_of_the_paper_under_its_number(tmp_path):
 
 
 def test_what_is_not_as_planned_is_told(tiny_run, tmp_path):
-    run = planned(PAPER, "poisson", "cno")
+    short, bare = (planned(PAPER, "poisson", model) for model in ("cno", "fno"))
     (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / run.name).symlink_to(tiny_run)
-    finish(tmp_path, planned(PAPER, "poisson", "fno"), 5.0)
-    deviations = make_report(tmp_path).numbers["deviations"]
-    assert "train.epochs is 2, not 1000" in deviations[run.name]
-    assert "model.width is 4, not 16" in deviations[run.name]
-    assert not any(word.startswith(("data", "hardware")) for word in deviations[run.name])
-    assert deviations[planned(PAPER, "poisson", "fno").name] == ["its configuration is not there"]
+    (tmp_path / "runs" / short.name).symlink_to(tiny_run)
+    finish(tmp_path, bare, 5.0)
+    exact = planned(PAPER, "poisson", "unet")
+    finish(tmp_path, exact, 0.7)
+    elsewhere = replace(exact.config, data=tmp_path, hardware=Hardware(accelerator="cpu"))
+    write_tree(elsewhere.to_tree(), tmp_path / "runs" / exact.name / "config.yaml")
+    by_run = {
+        name: words
+        for words, names in make_report(tmp_path).numbers["deviations"].items()
+        for name in names
+    }
+    assert by_run.keys() == {short.name, bare.name}
+    assert by_run[bare.name] == "its configuration is not there"
+    assert "train.epochs is 2, not 1000" in by_run[short.name]
+    assert "model.width is 4, not 16" in by_run[short.name]
+    note = f"Not as planned: its configuration is not there ({bare.name})."
+    assert note in table_1_block(Results(tmp_path))
 
 
 def test_the_best_preset_stands_beside_the_published_one(tmp_path):

@@ -158,7 +158,7 @@ def draw_efficiency(models: Mapping[str, Sequence[Size]]) -> Figure:
 def draw_modes(cases: Mapping[str, Mapping[str, Any]]) -> Figure:
     """The error of a truth cut to so many modes: how fine a grid a solver needs."""
     with rc_context(STYLE):
-        figure, panels = _panels(len(cases))
+        figure, panels = _panels(len(cases), width=3.3)
         for axes, (name, case) in zip(panels, cases.items(), strict=True):
             curves, published = case["curves"], case["published"]
             for statistic, colour in zip(("median", "mean", "largest"), FURTHER, strict=False):

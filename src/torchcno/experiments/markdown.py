@@ -36,7 +36,21 @@ def table_1_block(results: Results) -> str:
                     ]
                 )
             )
-    return "\n".join([*lines, END])
+    return "\n".join([*lines, *_footnotes(results), END])
+
+
+def _footnotes(results: Results) -> list[str]:
+    """What runs in the table are not as their budget has them."""
+    budgets = {"paper": paper.COMPARED, "best": ("cno",)}
+    shown = {
+        planned(BUDGETS[budget], problem, model).name
+        for budget, models in budgets.items()
+        for problem in paper.PROBLEM_TITLES
+        for model in models
+    }
+    notes = {words: sorted(shown & set(names)) for words, names in results.deviations.items()}
+    return [f"\nNot as planned: {words} ({', '.join(names)})." for words, names in notes.items()
+            if names]  # fmt: skip
 
 
 def with_block(page: str, block: str) -> str:

@@ -52,7 +52,7 @@ class Report:
                 for study, budget, names, _ in self.results.missing()
                 if names
             },
-            "deviations": self.results.deviations(),
+            "deviations": self.results.deviations,
         }
 
 

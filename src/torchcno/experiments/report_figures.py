@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -378,12 +378,13 @@ def _times(results: Results) -> dict[str, dict[str, float]]:
 def audit_pictures(results: Results) -> Iterator[Picture]:
     """Aliasing, which the paper argues about and does not measure: `cno audit --json`."""
     for path in sorted(results.folder.glob("audit-*.json")):
-        audits = read_audits(path)
+        problem = path.stem.removeprefix("audit-")
+        titles = {run.name: title for title, run in compared(results, problem).items()}
+        audits = [replace(a, name=titles.get(a.name, a.name)) for a in read_audits(path)]
         yield Picture(
             path.stem,
             "Aliasing",
-            f"{_title(path.stem.removeprefix('audit-'))}: between grids, under translations, and "
-            "layer by layer",
+            f"{_title(problem)}: between grids, under translations, and layer by layer",
             partial(draw_audits, audits),
             numbers={
                 audit.name: {

@@ -74,11 +74,15 @@ class Results:
             names = [run.name for run in runs]
             yield name, budget, [n for n in names if n not in self.finished], len(names)
 
-    def deviations(self) -> dict[str, list[str]]:
-        """What of each finished run is not as planned; runs of no plan are their authors' own."""
+    @cached_property
+    def deviations(self) -> Mapping[str, list[str]]:
+        """What of finished runs is not as planned, and of which; runs of no plan are left out."""
         planned = {run.name: run for _, _, runs in self.plan for run in runs}
-        found = {name: self._deviations(planned[name]) for name in self.finished if name in planned}
-        return {name: words for name, words in found.items() if words}
+        found: dict[str, list[str]] = {}
+        for name in self.finished:
+            if name in planned and (words := self._deviations(planned[name])):
+                found.setdefault("; ".join(words), []).append(name)
+        return found
 
     def _deviations(self, run: PlannedRun) -> list[str]:
         folder = self.run_folder(run)
