@@ -294,7 +294,7 @@ class Study:
 
 
 STUDIES: dict[str, Study] = {
-    "table1": Study("Table 1; figures 5 to 24", table_1),
+    "table1": Study("Table 1; figures 5 to 24 and 28 to 35", table_1),
     "seeds": Study("Table 4", seeds),
     "ablation": Study("Table 13", ablation),
     "filters": Study("Tables 2 and 3", filters),
