@@ -51,3 +51,18 @@ def test_bad_input_says_what_to_do():
         Convolution(1, 1, 4, 2)
     with pytest.raises(ValueError, match="use a smaller kernel_size or fewer levels"):
         extend(torch.ones(1, 1, 2), 3, "periodic", -1)
+
+
+@pytest.mark.parametrize("boundary", ["zero", "periodic"])
+def test_before_a_batch_norm_the_gradients_are_those_without_the_short_cut(boundary):
+    torch.manual_seed(0)
+    convolution = Convolution(2, 3, 3, 2, boundary).double()
+    norm = torch.nn.BatchNorm2d(3).double()
+    x = torch.randn(4, 2, 8, 8, dtype=torch.float64)
+    gradients = []
+    for centred_next in (False, True):
+        y = norm(convolution(x, centred_next))
+        gradients.append([y, *torch.autograd.grad(y.pow(3).sum(), convolution.parameters())])
+    for full, short in zip(*gradients, strict=True):
+        assert torch.allclose(full, short, atol=1e-11)
+    assert torch.equal(gradients[1][2], torch.zeros(3, dtype=torch.float64))

@@ -407,6 +407,7 @@ def test_every_sigma_on_the_gpu(sigma):
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler's own
 def test_compiled_and_captured_on_the_gpu():
     x, bias = (t.cuda() for t in fields((32, 32), 4, 8))
     ups, downs = ([m.cuda() for m in pair] for pair in matrices((32, 32), (32, 32)))

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from torchcno.grids import Layout
 from torchcno.models.tables import SEARCH_TRAINING
@@ -140,7 +141,7 @@ class Block(nn.Module):
 
     def forward(self, v: Float[Tensor, "batch channel *space"]) -> Tensor:
         """The block on fields of its size."""
-        return self.activation(self.norm(self.convolution(v)))
+        return self.activation(_normalised(self.norm, self.convolution, v))
 
 
 class Residual(nn.Module):
@@ -156,8 +157,8 @@ class Residual(nn.Module):
 
     def forward(self, v: Float[Tensor, "batch channel *space"]) -> Tensor:
         """The block on fields of its size."""
-        inner = self.activation(self.norm1(self.convolution1(v)))
-        return v + self.norm2(self.convolution2(inner))
+        inner = self.activation(_normalised(self.norm1, self.convolution1, v))
+        return v + _normalised(self.norm2, self.convolution2, inner)
 
 
 class Perceptron(nn.Module):
@@ -254,6 +255,13 @@ class CNO(nn.Module):
 def _convolution(config: CNOConfig, in_channels: int, out_channels: int) -> Convolution:
     dims = len(config.size)
     return Convolution(in_channels, out_channels, config.kernel_size, dims, config.boundary)
+
+
+def _normalised(norm: nn.Module, convolution: Convolution, v: Tensor) -> Tensor:
+    """norm ∘ K (v)."""
+    of_the_batch = isinstance(norm, _BatchNorm) and norm.training
+    normalised: Tensor = norm(convolution(v, centred_next=of_the_batch))
+    return normalised
 
 
 def _norm(config: CNOConfig, channels: int) -> nn.Module:

@@ -1,6 +1,7 @@
 """Convolution with the boundary's own padding."""
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -40,21 +41,45 @@ class Convolution(nn.Module):
         nn.init.uniform_(self.bias, -bound, bound)
 
     def forward(
-        self, x: Float[Tensor, "batch channel *space"]
+        self, x: Float[Tensor, "batch channel *space"], centred_next: bool = False
     ) -> Float[Tensor, "batch out *space"]:
-        """K x, of the same size."""
+        """K x, of the same size.
+
+        Where a normalisation takes the mean of the batch away next, it takes b with it, whose
+        gradient is then zero. The sum over the batch that would come out as rounding errors, for
+        Adam to scale up to whole steps, is not made.
+        """
         dims, margin = self.weight.ndim - 2, self.weight.shape[-1] // 2
         convolve = CONVOLUTIONS[dims]
+        bias = self.bias.detach() if centred_next else self.bias
         if self.boundary == "zero":
-            return convolve(x, self.weight, self.bias, padding=margin)
-        for axis in range(-dims, 0):
-            x = extend(x, margin, self.boundary, axis)
-        return convolve(x, self.weight, self.bias)
+            y = convolve(x, self.weight, bias, padding=margin)
+        else:
+            for axis in range(-dims, 0):
+                x = extend(x, margin, self.boundary, axis)
+            y = convolve(x, self.weight, bias)
+        return _ZeroGradient.apply(y, self.bias) if centred_next else y
 
     def extra_repr(self) -> str:
         """What `print` shows."""
         out_channels, in_channels, *kernel = self.weight.shape
         return f"{in_channels}, {out_channels}, kernel={tuple(kernel)}, boundary={self.boundary!r}"
+
+
+class _ZeroGradient(torch.autograd.Function):
+    """y as it is, with a gradient of zero for a parameter that it does not depend on."""
+
+    @staticmethod
+    def forward(y: Tensor, parameter: Tensor) -> Tensor:
+        return y.view_as(y)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
+        return dy, torch.zeros_like(ctx.saved_tensors[0])
 
 
 def extend(

@@ -71,10 +71,11 @@ PRESETS: dict[str, Recipe] = {
     # statistics lag: averaged weights with recomputed statistics make the curve smooth, so nothing
     # stops on noise, and a cosine to zero makes every epoch of the budget count.
     "best": Recipe(
+        epochs=600,
         schedule="cosine",
         warmup=0.01,
         averaging_half_life=4,
         patience=None,
-        evaluate_every=5,
+        evaluate_every=10,
     ),
 }

@@ -47,6 +47,7 @@ def graphed_step(model: nn.Module, optimizer: Optimizer, loss_fn: Loss) -> Step:
     then on, and a warning says why.
     """
     _check_capturable(optimizer)
+    _allow_other_streams()
     eager = eager_step(model, optimizer, loss_fn)
     pool = torch.cuda.graph_pool_handle()  # graphs never run at the same time: they share memory
     steps: dict[tuple[object, ...], Step] = {}
@@ -119,6 +120,13 @@ def _warm_up(
         for tensor in _state(model, optimizer):
             if id(tensor) not in known:
                 tensor.zero_()
+
+
+def _allow_other_streams() -> None:
+    """Tell newer versions of PyTorch that warming up on a stream of its own is meant."""
+    warn = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
+    if warn is not None:
+        warn(False)
 
 
 def _state(model: nn.Module, optimizer: Optimizer) -> Iterator[Tensor]:
