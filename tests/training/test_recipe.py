@@ -5,7 +5,7 @@ from torchcno.training import PRESETS, Recipe
 
 def test_the_papers_protocol():
     paper = PRESETS["paper"]
-    assert (paper.epochs, paper.batch_size, paper.patience) == (1000, 32, 50)
+    assert (paper.epochs, paper.batch_size, paper.patience) == (1000, 32, 200)
     assert (paper.schedule, paper.loss) == ("step", "relative-l1")
     assert paper.averaging_half_life is None
 

@@ -101,7 +101,7 @@ def write_report(
         "trials": len(rows),
         "finished": sum(row.validation_error is not None for row in rows),
         "best": best.number,
-        "folder": best.folder,
+        "folder": _within(Path(best.folder), folder),
         "validation_error": best.validation_error,
         "parameters": best.parameters,
         "seconds_per_epoch": best.seconds_per_epoch,
@@ -110,6 +110,12 @@ def write_report(
     }
     write_json(result, folder / "result.json")
     return result
+
+
+def _within(path: Path, folder: Path) -> str:
+    """`path` as seen from `folder`, so that a search may be moved."""
+    inside = path.is_relative_to(folder.absolute())
+    return str(path.relative_to(folder.absolute()) if inside else path)
 
 
 def table(rows: Sequence[TrialRow]) -> str:

@@ -39,7 +39,7 @@ class Recipe:
     loss: Loss = "relative-l1"
     augmentation: Augmentation = "none"
     averaging_half_life: float | None = None  # epochs; None: no averaged weights
-    patience: int | None = 50  # epochs without a better validation error; None: go on
+    patience: int | None = 200  # epochs without a better validation error; None: go on
     evaluate_every: int = 1  # epochs
     checkpoint_every: float = 60.0  # seconds
     precision: Precision = "tf32"
@@ -65,7 +65,8 @@ class Recipe:
 
 
 PRESETS: dict[str, Recipe] = {
-    # The paper's protocol, with what its text leaves open read from the authors' implementation.
+    # The paper's protocol, with what its text leaves open read from the authors' implementation. So
+    # is the patience: with the text's 50 epochs a run stops on noise (docs/training.md).
     "paper": Recipe(),
     # The error in evaluation mode jumps while the rate is high, because batch-norm's running
     # statistics lag: averaged weights with recomputed statistics make the curve smooth, so nothing
