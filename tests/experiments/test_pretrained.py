@@ -25,9 +25,17 @@ MEGABYTE = 1e6
 
 @pytest.fixture(scope="module")
 def exported(tiny_run, tmp_path_factory):
-    """The folder of an exported run, and what the export measured."""
+    """The folder of an exported run, all its weights rounded, and what the export measured."""
     folder = tmp_path_factory.mktemp("weights") / "tiny"
-    return folder, export_run(tiny_run, folder, device="cpu")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pretrained, "SMALL", 1)
+        return folder, export_run(tiny_run, folder, device="cpu")
+
+
+def test_small_weights_stay_as_they_are():
+    network = torch.nn.Sequential(torch.nn.Linear(100, 100), torch.nn.Linear(100, 99))
+    types = {name: tensor.dtype for name, tensor in halved(network).items()}
+    assert [name for name, dtype in types.items() if dtype == torch.float16] == ["0.weight"]
 
 
 def test_weights_are_rounded_and_statistics_are_not(tiny_run, exported):
@@ -66,7 +74,8 @@ def test_the_errors_are_those_of_the_exported_operator(tiny_run, exported):
     assert errors["test"]["half"] != errors["test"]["full"]
 
 
-def test_a_run_that_rounding_spoils_is_refused(tiny_run, tmp_path):
+def test_a_run_that_rounding_spoils_is_refused(tiny_run, tmp_path, monkeypatch):
+    monkeypatch.setattr(pretrained, "SMALL", 1)
     run = tmp_path / "run"
     shutil.copytree(tiny_run, run)
     weights, note = load_tensors(run / "model.safetensors")
@@ -78,7 +87,8 @@ def test_a_run_that_rounding_spoils_is_refused(tiny_run, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_complex_weights_keep_their_precision():
+def test_complex_weights_keep_their_precision(monkeypatch):
+    monkeypatch.setattr(pretrained, "SMALL", 1)
     layer = torch.nn.ParameterDict({"real": torch.ones(2), "complex": torch.ones(2) + 0j})
     dtypes = {name: tensor.dtype for name, tensor in halved(layer).items()}
     assert dtypes == {"real": torch.float16, "complex": torch.complex64}

@@ -5,7 +5,7 @@ weights in half precision:
 
 config.yaml         the run's configuration
 model.json          model, configuration, normalisation, grid; errors before and after rounding
-model.safetensors   weights in float16; statistics of normalisation layers as they were
+model.safetensors   large weights in float16; small ones and statistics of layers as they were
 """
 
 from dataclasses import replace
@@ -25,6 +25,7 @@ from torchcno.training.checkpoint import load_into, save_tensors
 
 WEIGHTS = Path(__file__).parents[1] / "weights"
 TOLERANCE = 0.01  # of an error, by which rounding may change it
+SMALL = 10_000  # entries of a tensor that is kept as it is
 
 
 def load_pretrained(name: str, device: str | torch.device = "cpu") -> TrainedOperator:
@@ -76,14 +77,20 @@ def export_run(
 
 
 def halved(network: nn.Module) -> dict[str, Tensor]:
-    """The network's state with its real parameters in float16.
+    """The network's state with its large real parameters in float16.
 
-    Buffers stay as they are: a running variance may be below the least float16 or above the
-    largest. So do complex parameters, for which torch has no arithmetic in half precision.
+    Small ones are a small part of the file and a large part of the error: rounding all of the
+    poisson CNO changes its error by 2 %, all but those by 0.04 %. Buffers stay too, as a running
+    variance may be below the least float16 or above the largest, and complex parameters, for which
+    torch has no arithmetic in half precision.
     """
-    parameters = dict(network.named_parameters())
+    large = {
+        name
+        for name, parameter in network.named_parameters()
+        if parameter.is_floating_point() and parameter.numel() >= SMALL
+    }
     return {
-        name: tensor.half() if name in parameters and tensor.is_floating_point() else tensor
+        name: tensor.half() if name in large else tensor
         for name, tensor in network.state_dict().items()
     }
 
