@@ -58,7 +58,7 @@ def matrices(candidate: Candidate, device: str) -> tuple[list[Tensor], list[Tens
 
 def choose(cut: Cut | None) -> None:
     """Have `kernels` take planes this way from now on."""
-    kernels.LARGEST[2], kernels.STREAMED_GRADIENTS = (0 if cut else WHOLE), WHOLE + 1
+    kernels.LARGEST[2] = 0 if cut else WHOLE
     if cut:
         for cuts in (streaming.FORWARD, streaming.BACKWARD):
             cuts.update({False: cut, True: cut})

@@ -31,9 +31,6 @@ CPU_SIGMAS = frozenset({"leaky_relu", "relu"})
 LARGEST = {1: 256, 2: 128}
 LARGEST_EXACT = {1: 256, 2: 32}
 LARGEST_STREAMED = 2048  # points an axis of a plane that goes through the chip row by row
-# Gradients of planes this large are faster row by row even where they fit, if the fine grid ends
-# with the domain: on an H200, 64² to 64², 236 µs against 349; the forward pass 143 against 132.
-STREAMED_GRADIENTS = 64
 DTYPES = frozenset({torch.float32, torch.bfloat16})
 
 # Triton comes with CUDA builds of torch. It is imported when the first kernel is launched.
@@ -248,7 +245,7 @@ class Blocks:
 
 
 # (forward, backward) by the widest block of a plane, channels first (False) or last (True): the
-# fastest on an H200 over the activations of the 64² network (benchmarks/gpu_step.py --tune); at 128
+# fastest on an H200 over the activations of the 64² network (results/bench-step-h200.json); at 128
 # what compiles without spills.
 BLOCKS: dict[tuple[int, bool], tuple[Blocks, Blocks]] = {
     (16, False): (Blocks(4, 16, 64, 4), Blocks(4, 16, 64, 4)),
@@ -310,9 +307,7 @@ def launch_backward(
     planes = x.shape[0] * x.shape[1]
     names = {"SIGMA": sigma, "ARITHMETIC": _arithmetic(x)}
     whole = _fits(x, ups, downs)
-    plan = None
-    if not (whole and _faster_whole(ups, downs)):
-        plan = streaming.backward_plan(ups, downs, ROUNDINGS[_arithmetic(x)])
+    plan = None if whole else streaming.backward_plan(ups, downs, ROUNDINGS[_arithmetic(x)])
     if plan is None and not whole:
         return _dense_backward(dy, x, bias, ups, downs, sigma)
     # Sums of parts of planes instead of atomic additions: the same result every time.
@@ -333,13 +328,6 @@ def launch_backward(
         matrices = _operands(ups, downs, sizes, _arithmetic(x))
         triton_activation.backward_2d[grid](dy, x, bias, *matrices, dx, sums, **sizes, **names)
     return dx, sums.sum((0, 1)).to(bias.dtype)
-
-
-def _faster_whole(ups: Sequence[Tensor], downs: Sequence[Tensor]) -> bool:
-    """Whether gradients of planes that fit on chip are not faster row by row."""
-    ends_with_domain = all(len(up) % up.shape[1] == 0 for up in ups)
-    large = min(up.shape[1] for up in ups) == min(map(len, downs)) >= STREAMED_GRADIENTS
-    return len(ups) == 1 or not (ends_with_domain and large)
 
 
 def _plane_sizes(x: Tensor, downs: Sequence[Tensor]) -> dict[str, Any]:
