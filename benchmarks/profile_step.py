@@ -1,6 +1,6 @@
 """Where the time of a training step goes on a CUDA device, kernel by kernel.
 
-    python benchmarks/profile_step.py [--way fused-channels-last] [--batch 32] [--out FILE.json]
+    python benchmarks/profile_step.py [--way fused] [--batch 32] [--out FILE.json]
 
 The ways are those of `cno bench`, which says how long a step takes; this says what it consists of.
 Prints groups of kernels, and writes the kernels themselves as JSON.

@@ -71,7 +71,7 @@ def test_every_row_is_measured_and_compared(seen):
     for name, row in report["training"].items():
         if name != "fused":
             assert 0.01 < row["ratios"]["fused"] < 100
-    assert set(report["training"]["fused"]["ratios"]) == {"no-filters", "no-filters-channels-last"}
+    assert set(report["training"]["fused"]["ratios"]) == {"no-filters", "no-filters-channels-first"}
 
 
 def test_grids_grow_at_a_constant_number_of_pixels(seen):

@@ -12,6 +12,7 @@ from torch import nn
 
 from torchcno.metrics import relative_l1
 from torchcno.training import Diverged, Interrupted, Pairs, Recipe, fit, load_into, load_tensors
+from torchcno.training.loop import laid_out
 
 RECIPE = Recipe(epochs=3, batch_size=8, learning_rate=1e-2)
 
@@ -209,6 +210,7 @@ import sys
 import torch
 from torch import nn
 from torchcno.training import Hardware, Interrupted, Pairs, Recipe, fit
+from torchcno.training.loop import laid_out
 
 folder, strategy, stop_after = sys.argv[1], sys.argv[2], int(sys.argv[3])
 torch.manual_seed(0)
@@ -291,3 +293,22 @@ def test_a_captured_run_follows_the_eager_one_and_goes_on(small_run, tmp_path, p
     for a, b in zip(rows(tmp_path / "eager"), rows(folder), strict=True):
         for name in ("train_loss", "validation_error"):
             assert (a[name] or 0) == pytest.approx(b[name] or 0, rel=tolerance)
+
+
+def test_convolutions_have_channels_last_where_the_network_says_so():
+    class Plane(nn.Module):
+        CHANNELS_LAST = True
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution = nn.Conv2d(3, 5, 3)
+            self.line = nn.Conv1d(3, 5, 3)
+
+    u = torch.randn(2, 3, 8, 8)
+    first, last = Plane(), laid_out(Plane())
+    last.load_state_dict(first.state_dict())
+    v = last.convolution(u)
+    assert v.is_contiguous(memory_format=torch.channels_last)
+    assert not v.is_contiguous()
+    torch.testing.assert_close(v, first.convolution(u))
+    assert laid_out(nn.Conv2d(3, 5, 3)).weight.is_contiguous()

@@ -55,13 +55,13 @@ WAYS: dict[str, Way] = {
     "bicubic": Way(activation=Bicubic),
     "fno": Way("fno"),
     "unet": Way("unet"),
-    "fused-channels-last": replace(FUSED, channels_last=True),
-    "no-filters-channels-last": replace(BARE, channels_last=True),
+    "fused-channels-first": replace(FUSED, channels_first=True),
+    "no-filters-channels-first": replace(BARE, channels_first=True),
 }
 CUDA_WAYS: dict[str, Way] = {
     "fused-bf16": replace(FUSED, mixed=True),
-    "fused-bf16-channels-last": replace(FUSED, mixed=True, channels_last=True),
-    **{f"{name}-eager": way.eager for name, way in WAYS.items() if not way.channels_last},
+    "fused-bf16-channels-first": replace(FUSED, mixed=True, channels_first=True),
+    **{f"{name}-eager": way.eager for name, way in WAYS.items() if not way.channels_first},
 }
 
 

@@ -13,7 +13,7 @@ from torchcno.evaluation.timing import wait
 from torchcno.experiments.build import build_model
 from torchcno.operators.activation import SIGMAS, Activation
 from torchcno.problems.problem import Problem
-from torchcno.training.loop import adamw
+from torchcno.training.loop import adamw, laid_out
 from torchcno.training.losses import LOSSES
 from torchcno.training.pairs import Network
 from torchcno.training.recipe import Recipe
@@ -59,7 +59,7 @@ class Way:
 
     model: str = "cno"
     activation: Callable[[Activation], nn.Module] | None = None  # in place of each; None: as it is
-    channels_last: bool = False
+    channels_first: bool = False  # in memory, also where training has them last
     mixed: bool = False  # in bfloat16 where that is safe
     captured: bool = True  # in a CUDA graph, where there is CUDA
     # Fields of the configuration that are not the paper's.
@@ -119,8 +119,8 @@ def _network(way: Way, problem: Problem, batch: Batch) -> nn.Module:
     network = build_model(way.model, problem, **{"size": size, **way.fields})
     if way.activation is not None:
         _replace_activations(network, way.activation)
-    if way.channels_last:
-        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if not way.channels_first:
+        laid_out(network)
     return network.to(batch.device)
 
 

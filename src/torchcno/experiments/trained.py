@@ -16,6 +16,7 @@ from torchcno.experiments.configs import from_plain, to_plain
 from torchcno.experiments.run_config import FORMAT, check_format, existing
 from torchcno.grids import Grid
 from torchcno.training.checkpoint import load_into, load_tensors, write_atomically
+from torchcno.training.loop import laid_out
 
 
 class TrainedOperator(nn.Module):
@@ -104,6 +105,7 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> TrainedOpera
         raise ValueError(f"{path} does not describe a model: {error}") from error
     weights, _ = load_tensors(weights_path)
     load_into(operator.network, weights, weights_path)
+    laid_out(operator.network)
     return operator.eval().to(device)
 
 

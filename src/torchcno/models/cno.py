@@ -193,6 +193,7 @@ class CNO(nn.Module):
     PAPER_TRAINING: ClassVar[dict[str, dict[str, Any]]]
     SEARCH: ClassVar[dict[str, tuple[Any, ...]]]
     SEARCH_TRAINING: ClassVar[dict[str, tuple[Any, ...]]]
+    CHANNELS_LAST: ClassVar = True  # in memory, where it is faster (results/bench-cpu.json)
 
     def __init__(self, config: CNOConfig) -> None:
         super().__init__()

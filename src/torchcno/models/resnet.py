@@ -67,6 +67,7 @@ class ResNet(nn.Module):
     PAPER_TRAINING: ClassVar = PAPER_TRAINING
     SEARCH: ClassVar = SEARCH
     SEARCH_TRAINING: ClassVar = SEARCH_TRAINING
+    CHANNELS_LAST: ClassVar = True  # in memory, where convolutions are faster
 
     def __init__(self, config: ResNetConfig) -> None:
         super().__init__()

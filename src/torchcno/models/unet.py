@@ -74,6 +74,7 @@ class UNet(nn.Module):
     PAPER_TRAINING: ClassVar = PAPER_TRAINING
     SEARCH: ClassVar = SEARCH
     SEARCH_TRAINING: ClassVar = SEARCH_TRAINING
+    CHANNELS_LAST: ClassVar = True  # in memory, where convolutions are faster
 
     def __init__(self, config: UNetConfig) -> None:
         super().__init__()
