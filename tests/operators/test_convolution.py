@@ -66,3 +66,24 @@ def test_before_a_batch_norm_the_gradients_are_those_without_the_short_cut(bound
     for full, short in zip(*gradients, strict=True):
         assert torch.allclose(full, short, atol=1e-11)
     assert torch.equal(gradients[1][2], torch.zeros(3, dtype=torch.float64))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")  # of torch's own
+@pytest.mark.parametrize("boundary", ["periodic", "even", "odd"])
+@pytest.mark.parametrize("axis", [-1, -2])
+@pytest.mark.parametrize("margin", [1, 3, 4])  # 4: the whole axis, the ends overlap
+def test_the_gradient_of_a_continuation_is_its_adjoint(boundary, axis, margin):
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 4, 4, dtype=torch.float64, requires_grad=True)
+
+    def extended(x):
+        return extend(x, margin, boundary, axis)
+
+    assert torch.autograd.gradcheck(extended, x, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(lambda x: extended(x).pow(3), x)
+
+
+def test_a_continuation_can_be_mapped_over():
+    x = torch.randn(5, 2, 8)
+    mapped = torch.func.vmap(lambda x: extend(x, 2, "odd", -1))(x)
+    assert torch.equal(mapped, extend(x, 2, "odd", -1))

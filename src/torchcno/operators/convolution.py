@@ -99,8 +99,53 @@ def extend(
             f"a continuation of {margin} samples is longer than the field's {n}; "
             "use a smaller kernel_size or fewer levels."
         )
-    first, last = x.narrow(axis, 0, margin), x.narrow(axis, n - margin, margin)
+    extended: Tensor = _Extend.apply(x, margin, boundary, axis)
+    return extended
+
+
+class _Extend(torch.autograd.Function):
+    """E x by reflection or repetition, and Eᵀ: the margins added to where they came from.
+
+    PyTorch's own gradient makes a field of zeros for every part of x that is used once more.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, margin: int, boundary: Boundary, axis: int) -> Tensor:
+        first, last = _ends(x, margin, axis)
+        before, after = _continued(first, last, boundary, axis)
+        return torch.cat([before, x, after], dim=axis)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.margin, ctx.boundary, ctx.axis = inputs[1:]
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None, None]:
+        margin, axis = ctx.margin, ctx.axis
+        before, after = _ends(dy, margin, axis)
+        dx = dy.narrow(axis, margin, dy.shape[axis] - 2 * margin).clone()
+        first, last = _ends(dx, margin, axis)
+        # Reflecting and repeating are their own adjoints, but for which end is which.
+        to_first, to_last = _continued(before, after, ctx.boundary, axis)
+        first += to_first
+        last += to_last
+        return dx, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, dx: Tensor, *_: Any) -> Tensor:
+        tangent: Tensor = _Extend.apply(dx, ctx.margin, ctx.boundary, ctx.axis)
+        return tangent
+
+
+def _ends(x: Tensor, margin: int, axis: int) -> tuple[Tensor, Tensor]:
+    return x.narrow(axis, 0, margin), x.narrow(axis, x.shape[axis] - margin, margin)
+
+
+def _continued(first: Tensor, last: Tensor, boundary: Boundary, axis: int) -> tuple[Tensor, Tensor]:
+    """What lies before and after a field with these samples at its ends."""
     if boundary == "periodic":
-        return torch.cat([last, x, first], dim=axis)
+        return last, first
     sign = -1 if boundary == "odd" else 1
-    return torch.cat([sign * first.flip(axis), x, sign * last.flip(axis)], dim=axis)
+    return sign * first.flip(axis), sign * last.flip(axis)
