@@ -24,7 +24,7 @@ lint: setup
 	PATH="$(BIN):$$PATH" $(BIN)/lint-imports
 
 test: lint
-	$(BIN)/pytest -n 2 -m "not slow and not gpu"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not gpu"
 
 report: setup
 	$(BIN)/cno report results --out results/report/report.html --markdown README.md
