@@ -173,9 +173,10 @@ def test_rows_too_long_for_one_program(n_in, n_out, boundary, layout):
 
 
 @interpreted
-def test_what_neither_fits_nor_has_a_few_taps_is_matrix_products(monkeypatch):
-    monkeypatch.setattr(kernels, "LARGEST_EXACT", {1: 256, 2: 0})
+def test_what_neither_fits_nor_can_be_streamed_is_matrix_products(monkeypatch):
+    monkeypatch.setattr(kernels, "LARGEST_EXACT", {1: 0, 2: 0})
     check_launches(*fields((8, 8)), *matrices((8, 8), (8, 8), "even", filter=Ideal()))
+    check_launches(*fields((16,)), *matrices((16,), (16,)))
 
 
 def test_a_plan_is_made_once_and_follows_changes_of_its_matrices():

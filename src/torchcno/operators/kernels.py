@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchcno.operators import streaming
+from torchcno.operators.streaming import power_of_two
 
 Arithmetic = Literal["fp32", "tf32", "bf16"]
 
@@ -348,17 +349,17 @@ def _cut_planes(
     batch, channels, height, width = x.shape
     channels_last = _memory_format(x) == torch.channels_last
     edges = {
-        "BH": _block(height),
-        "BW": _block(width),
-        "BH_OUT": _block(len(downs[0])),
-        "BW_OUT": _block(len(downs[1])),
+        "BH": power_of_two(height),
+        "BW": power_of_two(width),
+        "BH_OUT": power_of_two(len(downs[0])),
+        "BW_OUT": power_of_two(len(downs[1])),
     }
     blocks = BLOCKS[max(edges.values()), channels_last][backward]
     most = max(1, blocks.planes // 2) if _arithmetic(x) == "fp32" else blocks.planes
     # With channels last a program's planes are neighbouring channels, so P divides their number.
     planes = math.gcd(most, channels if channels_last else batch * channels)
-    fine_rows = min(blocks.fine_rows, _block(len(ups[0])))
-    fine_columns = min(blocks.fine_columns, _block(len(ups[1])))
+    fine_rows = min(blocks.fine_rows, power_of_two(len(ups[0])))
+    fine_columns = min(blocks.fine_columns, power_of_two(len(ups[1])))
     sizes = {
         **_plane_sizes(x, downs),
         "H_FINE": _multiple(len(ups[0]), fine_rows),
@@ -378,25 +379,20 @@ def _cut_lines(
 ) -> tuple[tuple[int], dict[str, Any]]:
     """The number of programs, and the sizes that a 1-D program is compiled for."""
     batch, channels, width = x.shape
-    fine_columns = min(LINES.fine_columns, _block(len(ups[0])))
+    fine_columns = min(LINES.fine_columns, power_of_two(len(ups[0])))
     sizes = {
         "C": channels,
         "W": width,
         "W_FINE": _multiple(len(ups[0]), fine_columns),
         "W_OUT": len(downs[0]),
-        "BW": _block(width),
+        "BW": power_of_two(width),
         "BG": fine_columns,
-        "BW_OUT": _block(len(downs[0])),
+        "BW_OUT": power_of_two(len(downs[0])),
         "P": LINES.planes,
         "num_warps": LINES.warps,
         "num_stages": LINES.stages,
     }
     return (_multiple(batch * channels, LINES.planes) // LINES.planes,), sizes
-
-
-def _block(n: int) -> int:
-    """The power of two that holds n; the matrix units want 16 at least."""
-    return max(16, 1 << (n - 1).bit_length())
 
 
 def _multiple(n: int, block: int) -> int:

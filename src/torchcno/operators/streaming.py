@@ -1,7 +1,7 @@
 """What the programs of `triton_streaming.py` are launched with: tables of U and D, and sizes."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -35,19 +35,18 @@ class Plan:
 
     tables: tuple[Tensor, ...]
     sizes: dict[str, int]
-    planes: int
     strips: int
     tiles: int
 
     def grid(self, planes: int) -> tuple[int, int, int]:
         """The programs for this many planes."""
-        return -(-planes // self.planes), self.strips, self.tiles
+        return -(-planes // self.sizes["P"]), self.strips, self.tiles
 
 
 def forward_plan(
     ups: Sequence[Tensor], downs: Sequence[Tensor], rounding: Callable[[Tensor], Tensor]
 ) -> Plan | None:
-    """The plan of `forward`; None where filters have many taps or ratios are odd."""
+    """The plan of `forward`; None for lines, for many taps and for odd ratios."""
     return _remembered(_make_forward, ups, downs, rounding)
 
 
@@ -67,7 +66,7 @@ def _make_forward(rows: "Axis", columns: "Axis", rounding: Callable[[Tensor], Te
         "X_STEP": tile.cells * x,
         "Y_STEP": tile.cells * y,
         "BX": tile.block(x, columns.up.shape[1]),
-        "BY": _power(tile.cells * y),
+        "BY": power_of_two(tile.cells * y),
     }
     tables = (
         tile.to_fine(columns.up, x, sizes["BX"]),
@@ -87,7 +86,7 @@ def _make_backward(rows: "Axis", columns: "Axis", rounding: Callable[[Tensor], T
         "Y_STEP": tile.cells * y,
         "BX": tile.block(x, columns.up.shape[1]),
         "BY": tile.block(y, columns.down.shape[0]),
-        "B": _power(tile.cells * x),
+        "B": power_of_two(tile.cells * x),
     }
     tables = (
         tile.to_fine(columns.up, x, sizes["BX"]),
@@ -125,7 +124,6 @@ def _plan(
             "num_warps": cut.warps,
             **sizes,
         },
-        planes=cut.planes,
         strips=strips,
         tiles=tile.number,
     )
@@ -162,7 +160,7 @@ class Tile:
     @property
     def first(self) -> int:
         """Fine columns of the first block: a power of two."""
-        half = _power(self.fine) // 2
+        half = power_of_two(self.fine) // 2
         return half if half + _second(self.fine - half) < 2 * half else 2 * half
 
     @property
@@ -176,7 +174,7 @@ class Tile:
 
     def block(self, points: int, n: int) -> int:
         """A power of two that holds the coarse columns that a tile reads."""
-        return _power(n if self.whole else self._read(points))
+        return power_of_two(n if self.whole else self._read(points))
 
     def to_fine(self, matrix: Tensor, points: int, block: int) -> Tensor:
         """(tile, block, fine): from the coarse columns that a tile reads; `matrix` (fine, n)."""
@@ -223,10 +221,10 @@ def _tile(axis: Axis, results: int, largest: int) -> Tile:
 
 def _second(n: int) -> int:
     # Wider than 16, the planes: Triton shares only such products out by their columns.
-    return max(32, _power(n))
+    return max(32, power_of_two(n))
 
 
-def _power(n: int) -> int:
+def power_of_two(n: int) -> int:
     """The power of two that holds n; the matrix units want 16 at least."""
     return max(16, 1 << (n - 1).bit_length())
 
@@ -256,6 +254,8 @@ def _planned(
     downs: Sequence[Tensor],
     rounding: Callable[[Tensor], Tensor],
 ) -> Plan | None:
+    if len(ups) != 2:
+        return None
     axes = []
     for up, down in zip(ups, downs, strict=True):
         up, down = up.detach().cpu(), down.detach().cpu()
@@ -264,5 +264,4 @@ def _planned(
             return None
         axes.append(Axis(up, down, cells))
     plan = make(*axes, rounding)
-    tables = tuple(table.to(ups[0].device) for table in plan.tables)
-    return Plan(tables, plan.sizes, plan.planes, plan.strips, plan.tiles)
+    return replace(plan, tables=tuple(table.to(ups[0].device) for table in plan.tables))
