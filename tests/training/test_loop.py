@@ -207,10 +207,11 @@ def test_a_recipe_that_does_not_fit_the_data_is_refused(tmp_path, change, messag
 PROCESSES = """
 import signal
 import sys
+import time
 import torch
 from torch import nn
 from torchcno.training import Hardware, Interrupted, Pairs, Recipe, fit
-from torchcno.training.loop import laid_out
+from torchcno.training.run_folder import RunFolder
 
 folder, strategy, stop_after = sys.argv[1], sys.argv[2], int(sys.argv[3])
 torch.manual_seed(0)
@@ -223,6 +224,12 @@ arguments = model, Pairs(u, v), Pairs(u, v), recipe, folder
 def stop(epoch):
     if epoch.epoch == stop_after:
         signal.raise_signal(signal.SIGINT)
+
+def save_slowly(*arguments, save=RunFolder.save):
+    time.sleep(0.5)  # no process may read a checkpoint that another still writes
+    save(*arguments)
+
+RunFolder.save = save_slowly
 
 try:
     fit(*arguments, hardware=Hardware("cpu", strategy=strategy), on_epoch=stop)
@@ -243,7 +250,7 @@ def run_processes(folder: Path, *launcher: str, strategy: str = "ddp", stop_afte
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=100,
         check=False,
     )
     assert result.returncode == 0, result.stderr

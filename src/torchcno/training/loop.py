@@ -289,6 +289,7 @@ class _Run:
         if self.fabric.is_global_zero:
             note = {"protocol": self.protocol(), "progress": asdict(self.state.progress)}
             self.folder.save(tensors, note, best)
+        self.fabric.barrier()  # whoever goes on from the checkpoint finds it written
         self.saved = time.monotonic()
 
     def interrupt(self) -> NoReturn:
