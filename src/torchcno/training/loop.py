@@ -383,15 +383,16 @@ def laid_out(model: nn.Module) -> nn.Module:
 
 
 def adamw(model: nn.Module, recipe: Recipe, device: torch.device) -> Optimizer:
-    """AdamW; on CUDA with all that it reads on the device, so that a graph can hold its step."""
+    """AdamW in one kernel; on CUDA with all that it reads there, for a graph to hold its step."""
     weights = list(model.parameters())
-    if device.type != "cuda" or is_sharded(model):
+    if is_sharded(model):
         return AdamW(weights, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+    cuda = device.type == "cuda"
     return AdamW(
         weights,
-        lr=torch.tensor(recipe.learning_rate, device=device),
+        lr=torch.tensor(recipe.learning_rate, device=device) if cuda else recipe.learning_rate,
         weight_decay=recipe.weight_decay,
-        capturable=True,
+        capturable=cuda,
         fused=not any(w.is_complex() for w in weights),  # the fused kernel knows no complex weights
     )
 
