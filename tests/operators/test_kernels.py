@@ -55,16 +55,21 @@ def fields(
 
 
 def definition(
-    x: Tensor, bias: Tensor, ups: list[Tensor], downs: list[Tensor], sigma: str, seed: int = 1
+    x: Tensor,
+    bias: Tensor,
+    ups: list[Tensor],
+    downs: list[Tensor],
+    sigma: str,
+    dy: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Y, a cotangent dY, and the gradients dX, db, from float64 arithmetic."""
+    """Y, a cotangent dY (noise unless given), and the gradients dX, db, from float64 arithmetic."""
     x, bias = x.double().requires_grad_(), bias.double().requires_grad_()
     y = filtered_activation(
         x, bias, [u.double() for u in ups], [d.double() for d in downs], SIGMAS[sigma]
     )
-    dy = torch.randn(
-        y.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
-    ).to(y.device)
+    if dy is None:
+        generator = torch.Generator().manual_seed(1)
+        dy = torch.randn(y.shape, dtype=torch.float64, generator=generator).to(y.device)
     return y.detach(), dy, *torch.autograd.grad(y, [x, bias], dy)
 
 
@@ -214,6 +219,79 @@ def interpreter_with_bf16_products(monkeypatch):
 @pytest.mark.parametrize("size", [(16,), (16, 16)], ids=["1d", "2d"])
 def test_rounded_arithmetic(size, arithmetic):
     check_launches(*fields(size), *matrices(size, size), "gelu", arithmetic)
+
+
+def in_tf32(x, bias, ups, downs, sigma, dy) -> tuple[Tensor, Tensor]:
+    """Y and dX with every factor of every product rounded to TF32, and nothing else."""
+
+    def rounded(a: Tensor) -> Tensor:
+        return kernels._to_tf32(a.float()).double()
+
+    (up_r, up_c), (down_r, down_c) = map(rounded, ups), map(rounded, downs)
+    z = (rounded(up_r @ rounded(x + bias[:, None, None])) @ up_c.T).requires_grad_()
+    a = SIGMAS[sigma](z)
+    slope = torch.autograd.grad(a.sum(), z)[0]
+    y = down_r @ rounded(rounded(a.detach()) @ down_c.T)
+    e = rounded(down_r.T @ rounded(dy)) @ down_c
+    return y, up_r.T @ rounded(rounded(slope * e) @ up_c)
+
+
+@interpreted
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("outlier", [1.0, 1e4])
+@pytest.mark.parametrize(
+    ("n", "sigma"), [(8, "leaky_relu"), (16, "gelu"), (32, "relu"), (64, "leaky_relu")], ids=str
+)
+def test_float16_is_as_accurate_as_tf32_at_any_scale(n, sigma, outlier, scale):
+    torch.backends.cuda.matmul.allow_tf32 = True
+    x, bias = (scale * t for t in fields((n, n), batch=1, channels=2))
+    dy = scale * torch.randn_like(x)
+    for field in (x, dy):
+        field[0, 0, 0, 0] *= outlier
+    ups, downs = matrices((n, n), (n, n))
+    truth = definition(x, bias, ups, downs, sigma, dy.double())[::2]
+    fused = kernels.launch_forward(x, bias, ups, downs, sigma)
+    gradient, _ = kernels.launch_backward(dy, x, bias, ups, downs, sigma)
+    for result, tf32, true in zip(
+        (fused, gradient), in_tf32(x, bias, ups, downs, sigma, dy), truth, strict=True
+    ):
+        for part in (..., (..., slice(n // 2, None), slice(n // 2, None))):  # far from the outlier
+            assert distance(result[part], true[part]) < 1.3 * distance(tf32[part], true[part])
+
+
+@interpreted
+@pytest.mark.parametrize("size", [(16,), (8, 8)], ids=["1d", "2d"])
+@pytest.mark.parametrize("sigma", sorted(SIGMAS))
+def test_scaled_products_of_every_sigma(sigma, size):
+    check_launches(*fields(size), *matrices(size, size), sigma, "tf32")
+
+
+@interpreted
+def test_zeros_stay_zeros():
+    torch.backends.cuda.matmul.allow_tf32 = True
+    zeros, both = torch.zeros(1, 2, 8, 8), matrices((8, 8), (8, 8))
+    bias = torch.zeros(2)
+    y = kernels.launch_forward(zeros, bias, *both, "relu")
+    dx, dbias = kernels.launch_backward(zeros, zeros, bias, *both, "relu")
+    assert not any(t.any() for t in (y, dx, dbias))
+
+
+@interpreted
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # of the interpreter's NumPy
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("where", ["x", "dy"])
+def test_what_is_not_finite_shows_in_its_plane_and_nowhere_else(value, where):
+    torch.backends.cuda.matmul.allow_tf32 = True
+    (x, bias), both = fields((8, 8), batch=1, channels=4), matrices((8, 8), (8, 8))
+    if where == "x":
+        x[0, 1, 2, 3] = value
+        result = kernels.launch_forward(x, bias, *both, "leaky_relu")
+    else:
+        dy = torch.ones_like(x)
+        dy[0, 1, 2, 3] = value
+        result, dbias = kernels.launch_backward(dy, x, bias, *both, "leaky_relu")
+        assert dbias.isfinite().tolist() == [True, False, True, True]
+    assert result.isfinite().flatten(2).any(2).tolist() == [[True, False, True, True]]
 
 
 @interpreted

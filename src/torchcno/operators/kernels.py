@@ -24,10 +24,13 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from torchcno.operators import streaming
 from torchcno.operators.streaming import power_of_two
 
-Arithmetic = Literal["fp32", "tf32", "bf16"]
+Arithmetic = Literal["fp32", "tf32", "fp16", "bf16"]
 
 SIGMAS = frozenset({"leaky_relu", "relu", "gelu", "silu", "tanh", "polynomial"})
 CPU_SIGMAS = frozenset({"leaky_relu", "relu"})
+# σ whose values are as large as their arguments, and may be scaled with them: neither bounded, as
+# tanh, nor squares.
+SCALED_SIGMAS = frozenset({"leaky_relu", "relu", "gelu", "silu"})
 # Points an axis that fit on chip, by dimension; exact products hold every factor in two parts.
 LARGEST = {1: 256, 2: 128}
 LARGEST_EXACT = {1: 256, 2: 32}
@@ -80,9 +83,10 @@ def fused_activation(
     """D σ(U (x + b)) with one matrix of U and of D an axis; σ by its name.
 
     x (batch, channel, *space) float32 or bfloat16, in either memory format, which the result keeps;
-    U: (n_fine, n_in), D: (n_out, n_fine) in float32. Products of float32 are TF32 where
-    `torch.backends.cuda.matmul.allow_tf32` says so, else float32 to its last bits but one (three
-    TF32 products each); those of bfloat16 accumulate in float32.
+    U: (n_fine, n_in), D: (n_out, n_fine) in float32. Products of float32 have factors of 11 bits
+    where `torch.backends.cuda.matmul.allow_tf32` says so: TF32, or float16 with a power of two for
+    its range, which is faster. Else they are float32 to its last bits but one (three TF32 products
+    each). Those of bfloat16 stay so. All accumulate in float32.
     """
     y: Tensor = torch.ops.torchcno.filtered_activation(x, bias, list(ups), list(downs), sigma)
     return y
@@ -270,9 +274,10 @@ def launch_forward(
     x = x.contiguous(memory_format=_memory_format(x))
     y = _empty_output(x, downs)
     planes = x.shape[0] * x.shape[1]
-    names = {"SIGMA": sigma, "ARITHMETIC": _arithmetic(x)}
     whole = _fits(x, ups, downs)
-    plan = None if whole else streaming.forward_plan(ups, downs, ROUNDINGS[_arithmetic(x)])
+    arithmetic = _scaled(_arithmetic(x), sigma) if whole else _arithmetic(x)
+    names = {"SIGMA": sigma, "ARITHMETIC": arithmetic}
+    plan = None if whole else streaming.forward_plan(ups, downs, ROUNDINGS[arithmetic])
     if plan is not None:
         sizes = _plane_sizes(x, downs) | plan.sizes
         triton_streaming.forward[plan.grid(planes)](
@@ -282,11 +287,11 @@ def launch_forward(
         y = _dense(x, bias, ups, downs, sigma)
     elif len(ups) == 1:
         grid, sizes = _cut_lines(x, ups, downs)
-        matrices = _operands(ups, downs, sizes, _arithmetic(x))
+        matrices = _operands(ups, downs, sizes, arithmetic)
         triton_activation.forward_1d[grid](x, bias, *matrices, y, planes, **sizes, **names)
     else:
         grid, sizes = _cut_planes(x, ups, downs, backward=False)
-        matrices = _operands(ups, downs, sizes, _arithmetic(x))
+        matrices = _operands(ups, downs, sizes, arithmetic)
         triton_activation.forward_2d[grid](x, bias, *matrices, y, **sizes, **names)
     return y
 
@@ -306,9 +311,10 @@ def launch_backward(
     dy = dy.contiguous(memory_format=_memory_format(x))
     dx = torch.empty_like(x)
     planes = x.shape[0] * x.shape[1]
-    names = {"SIGMA": sigma, "ARITHMETIC": _arithmetic(x)}
     whole = _fits(x, ups, downs)
-    plan = None if whole else streaming.backward_plan(ups, downs, ROUNDINGS[_arithmetic(x)])
+    arithmetic = _scaled(_arithmetic(x), sigma) if whole else _arithmetic(x)
+    names = {"SIGMA": sigma, "ARITHMETIC": arithmetic}
+    plan = None if whole else streaming.backward_plan(ups, downs, ROUNDINGS[arithmetic])
     if plan is None and not whole:
         return _dense_backward(dy, x, bias, ups, downs, sigma)
     # Sums of parts of planes instead of atomic additions: the same result every time.
@@ -321,12 +327,12 @@ def launch_backward(
         )
     elif len(ups) == 1:
         grid, sizes = _cut_lines(x, ups, downs)
-        matrices = _operands(ups, downs, sizes, _arithmetic(x))
+        matrices = _operands(ups, downs, sizes, arithmetic)
         programs = triton_activation.backward_1d
         programs[grid](dy, x, bias, *matrices, dx, sums, planes, **sizes, **names)
     else:
         grid, sizes = _cut_planes(x, ups, downs, backward=True)
-        matrices = _operands(ups, downs, sizes, _arithmetic(x))
+        matrices = _operands(ups, downs, sizes, arithmetic)
         triton_activation.backward_2d[grid](dy, x, bias, *matrices, dx, sums, **sizes, **names)
     return dx, sums.sum((0, 1)).to(bias.dtype)
 
@@ -406,6 +412,11 @@ def _arithmetic(x: Tensor) -> Arithmetic:
     return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "fp32"
 
 
+def _scaled(arithmetic: Arithmetic, sigma: str) -> Arithmetic:
+    """How programs that hold all of a plane multiply: they know its largest value."""
+    return "fp16" if arithmetic == "tf32" and sigma in SCALED_SIGMAS else arithmetic
+
+
 def _operands(
     ups: Sequence[Tensor], downs: Sequence[Tensor], sizes: dict[str, Any], arithmetic: Arithmetic
 ) -> list[Tensor]:
@@ -450,5 +461,6 @@ def _to_tf32(matrix: Tensor) -> Tensor:
 ROUNDINGS: dict[Arithmetic, Callable[[Tensor], Tensor]] = {
     "fp32": Tensor.float,
     "tf32": _to_tf32,
+    "fp16": Tensor.half,
     "bf16": Tensor.bfloat16,
 }

@@ -13,6 +13,11 @@ products are plain matrix products, tall enough for the matrix units where a pla
 
 Blocks are powers of two and reach beyond the edges of a plane. The matrices are given with zeros
 there, as whole blocks, which multiply whatever the padded rows and columns of a plane hold.
+
+Float16 has the significand of TF32, 11 bits, at twice the speed and in half the memory, but a small
+range. So a plane is multiplied by a power of two, which is exact: 2^k brings its largest value to
+[32, 64). From there the rows of U, D and their transposes, whose absolute values add up to a few
+units, stay far below 65504; and what is down to 2^-20 of the largest value keeps all its bits.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -63,9 +68,50 @@ def _sigma_slope(z, SIGMA: tl.constexpr):
 
 
 @triton.jit
+def _power(k):
+    """2^k for integers |k| ≤ 126."""
+    return ((k + 127) << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _exponent(largest, ARITHMETIC: tl.constexpr):
+    """k such that 2^k brings a value `largest` ≥ 0 to [32, 64) where the range is small, else 0.
+
+    Zero and the smallest numbers get the largest k that has a reciprocal, infinity and NaN stay
+    what they are under any.
+    """
+    k = tl.zeros_like(largest).to(tl.int32)
+    if ARITHMETIC == "fp16":
+        k = tl.minimum(132 - (largest.to(tl.int32, bitcast=True) >> 23), 126)
+    return k
+
+
+@triton.jit
+def _raised_sigma(z, k, SIGMA: tl.constexpr, ARITHMETIC: tl.constexpr):
+    """2^k σ(2^-k z), which is σ(z) for the two that are linear on either side of zero."""
+    if ARITHMETIC != "fp16" or SIGMA == "leaky_relu" or SIGMA == "relu":
+        y = _sigma(z, SIGMA)
+    else:
+        y = _power(k) * _sigma(_power(-k) * z, SIGMA)
+    return y
+
+
+@triton.jit
+def _raised_slope(z, k, SIGMA: tl.constexpr, ARITHMETIC: tl.constexpr):
+    """σ'(2^-k z)."""
+    if ARITHMETIC != "fp16" or SIGMA == "leaky_relu" or SIGMA == "relu":
+        y = _sigma_slope(z, SIGMA)
+    else:
+        y = _sigma_slope(_power(-k) * z, SIGMA)
+    return y
+
+
+@triton.jit
 def _operand(a, ARITHMETIC: tl.constexpr):
     """`a` as a factor of a product in this arithmetic."""
-    if ARITHMETIC == "bf16":
+    if ARITHMETIC == "fp16":
+        a = a.to(tl.float16)
+    elif ARITHMETIC == "bf16":
         a = a.to(tl.bfloat16)
     elif ARITHMETIC == "tf32":
         # The matrix units drop the last 13 bits. Half of what they drop, added before, makes that
@@ -161,8 +207,26 @@ def _store_planes(
 
 
 @triton.jit
+def _raised_planes(
+    X, BH: tl.constexpr, BW: tl.constexpr, P: tl.constexpr, ARITHMETIC: tl.constexpr
+):
+    """Planes (BH, P, BW) side by side, as a factor of products, each times 2^k; and k (P,)."""
+    k = _exponent(tl.max(tl.max(tl.abs(X), axis=2), axis=0), ARITHMETIC)
+    X = X * _power(k)[None, :, None]
+    return _operand(tl.reshape(X, (BH, P * BW)), ARITHMETIC), k
+
+
+@triton.jit
+def _raised_lines(X, ARITHMETIC: tl.constexpr):
+    """Lines (P, BW) as a factor of products, each times 2^k; and k (P, 1)."""
+    k = _exponent(tl.max(tl.abs(X), axis=1)[:, None], ARITHMETIC)
+    return _operand(X * _power(k), ARITHMETIC), k
+
+
+@triton.jit
 def _columns_forward(
     t,
+    k,
     up,
     down,
     ROWS: tl.constexpr,
@@ -173,7 +237,7 @@ def _columns_forward(
     SIGMA: tl.constexpr,
     ARITHMETIC: tl.constexpr,
 ):
-    """Σ_g σ(T U_c[g]ᵀ) D_c[:, g]ᵀ for T (ROWS, BW): (ROWS, BW_OUT)."""
+    """Σ_g σ(T U_c[g]ᵀ) D_c[:, g]ᵀ for T (ROWS, BW) times 2^k, k (ROWS, 1): (ROWS, BW_OUT)."""
     w = tl.arange(0, BW)[:, None]
     w_out = tl.arange(0, BW_OUT)[None, :]
     y = tl.zeros((ROWS, BW_OUT), tl.float32)
@@ -181,7 +245,7 @@ def _columns_forward(
         g = start + tl.arange(0, BG)
         u = tl.load(up + g[None, :] * BW + w)
         d = tl.load(down + w_out * FINE + g[:, None])
-        a = _sigma(_product(t, u, ARITHMETIC), SIGMA)
+        a = _raised_sigma(_product(t, u, ARITHMETIC), k, SIGMA, ARITHMETIC)
         y += _product(_operand(a, ARITHMETIC), d, ARITHMETIC)
     return y
 
@@ -190,6 +254,7 @@ def _columns_forward(
 def _columns_backward(
     t,
     e,
+    k,
     up,
     down,
     ROWS: tl.constexpr,
@@ -200,7 +265,10 @@ def _columns_backward(
     SIGMA: tl.constexpr,
     ARITHMETIC: tl.constexpr,
 ):
-    """Σ_g (σ'(T U_c[g]ᵀ) ∘ E D_c[:, g]) U_c[g] for T (ROWS, BW), E (ROWS, BW_OUT): (ROWS, BW)."""
+    """Σ_g (σ'(T U_c[g]ᵀ) ∘ E D_c[:, g]) U_c[g] for T (ROWS, BW), E (ROWS, BW_OUT): (ROWS, BW).
+
+    T comes times 2^k, k (ROWS, 1).
+    """
     w = tl.arange(0, BW)
     w_out = tl.arange(0, BW_OUT)[:, None]
     dx = tl.zeros((ROWS, BW), tl.float32)
@@ -208,7 +276,7 @@ def _columns_backward(
         g = start + tl.arange(0, BG)
         u = tl.load(up + g[:, None] * BW + w[None, :])
         d = tl.load(down + w_out * FINE + g[None, :])
-        a = _sigma_slope(_product(t, tl.trans(u), ARITHMETIC), SIGMA)
+        a = _raised_slope(_product(t, tl.trans(u), ARITHMETIC), k, SIGMA, ARITHMETIC)
         a *= _product(e, d, ARITHMETIC)
         dx += _product(_operand(a, ARITHMETIC), u, ARITHMETIC)
     return dx
@@ -245,7 +313,8 @@ def forward_2d(
     plane = tl.program_id(0) * P
     b = tl.load(bias + (plane + tl.arange(0, P)) % C).to(tl.float32)
     X = _load_planes(x, plane, H, W, C, BH, BW, P, CHANNELS_LAST).to(tl.float32) + b[None, :, None]
-    X = _operand(tl.reshape(X, (BH, P * BW)), ARITHMETIC)
+    X, k = _raised_planes(X, BH, BW, P, ARITHMETIC)
+    k_rows = tl.reshape(tl.broadcast_to(k[None, :], (BF, P)), (BF * P, 1))
     h = tl.arange(0, BH)[None, :]
     h_out = tl.arange(0, BH_OUT)[:, None]
     Y = tl.zeros((BH_OUT, P * BW_OUT), tl.float32)
@@ -254,13 +323,13 @@ def forward_2d(
         u = tl.load(up_rows + f[:, None] * BH + h)
         t = tl.reshape(_operand(_product(u, X, ARITHMETIC), ARITHMETIC), (BF * P, BW))
         z = _columns_forward(
-            t, up_columns, down_columns, BF * P, W_FINE, BW, BG, BW_OUT,
+            t, k_rows, up_columns, down_columns, BF * P, W_FINE, BW, BG, BW_OUT,
             SIGMA, ARITHMETIC,
         )  # fmt: skip
         d = tl.load(down_rows + h_out * H_FINE + f[None, :])
         z = tl.reshape(_operand(z, ARITHMETIC), (BF, P * BW_OUT))
         Y += _product(d, z, ARITHMETIC)
-    Y = tl.reshape(Y, (BH_OUT, P, BW_OUT))
+    Y = tl.reshape(Y, (BH_OUT, P, BW_OUT)) * _power(-k)[None, :, None]
     _store_planes(y, Y, plane, H_OUT, W_OUT, C, BH_OUT, BW_OUT, P, CHANNELS_LAST)
 
 
@@ -297,9 +366,10 @@ def backward_2d(
     plane = tl.program_id(0) * P
     b = tl.load(bias + (plane + tl.arange(0, P)) % C).to(tl.float32)
     X = _load_planes(x, plane, H, W, C, BH, BW, P, CHANNELS_LAST).to(tl.float32) + b[None, :, None]
-    X = _operand(tl.reshape(X, (BH, P * BW)), ARITHMETIC)
+    X, k = _raised_planes(X, BH, BW, P, ARITHMETIC)
+    k_rows = tl.reshape(tl.broadcast_to(k[None, :], (BF, P)), (BF * P, 1))
     dY = _load_planes(dy, plane, H_OUT, W_OUT, C, BH_OUT, BW_OUT, P, CHANNELS_LAST)
-    dY = _operand(tl.reshape(dY, (BH_OUT, P * BW_OUT)), ARITHMETIC)
+    dY, k_dy = _raised_planes(dY.to(tl.float32), BH_OUT, BW_OUT, P, ARITHMETIC)
     h = tl.arange(0, BH)[None, :]
     h_out = tl.arange(0, BH_OUT)[None, :]
     dX = tl.zeros((BH, P * BW), tl.float32)
@@ -310,12 +380,12 @@ def backward_2d(
         t = tl.reshape(_operand(_product(u, X, ARITHMETIC), ARITHMETIC), (BF * P, BW))
         e = tl.reshape(_operand(_product(d, dY, ARITHMETIC), ARITHMETIC), (BF * P, BW_OUT))
         z = _columns_backward(
-            t, e, up_columns, down_columns, BF * P, W_FINE, BW, BG, BW_OUT,
+            t, e, k_rows, up_columns, down_columns, BF * P, W_FINE, BW, BG, BW_OUT,
             SIGMA, ARITHMETIC,
         )  # fmt: skip
         z = tl.reshape(_operand(z, ARITHMETIC), (BF, P * BW))
         dX += _product(tl.trans(u), z, ARITHMETIC)
-    dX = tl.reshape(dX, (BH, P, BW))
+    dX = tl.reshape(dX, (BH, P, BW)) * _power(-k_dy)[None, :, None]
     _store_planes(dx, dX, plane, H, W, C, BH, BW, P, CHANNELS_LAST)
     tl.store(dbias + plane + tl.arange(0, P), tl.sum(tl.sum(dX, axis=2), axis=0))
 
@@ -345,8 +415,8 @@ def forward_1d(
     w_out = tl.arange(0, BW_OUT)[None, :]
     rows = line[:, None].to(tl.int64)
     X = _lines(x, rows, w, LINES, W).to(tl.float32)
-    X = _operand(X + tl.load(bias + line % C).to(tl.float32)[:, None], ARITHMETIC)
-    Y = _columns_forward(X, up, down, P, W_FINE, BW, BG, BW_OUT, SIGMA, ARITHMETIC)
+    X, k = _raised_lines(X + tl.load(bias + line % C).to(tl.float32)[:, None], ARITHMETIC)
+    Y = _columns_forward(X, k, up, down, P, W_FINE, BW, BG, BW_OUT, SIGMA, ARITHMETIC) * _power(-k)
     mask = (rows < LINES) & (w_out < W_OUT)
     tl.store(y + rows * W_OUT + w_out, Y.to(y.dtype.element_ty), mask=mask)
 
@@ -378,8 +448,9 @@ def backward_1d(
     w_out = tl.arange(0, BW_OUT)[None, :]
     rows = line[:, None].to(tl.int64)
     X = _lines(x, rows, w, LINES, W).to(tl.float32)
-    X = _operand(X + tl.load(bias + line % C).to(tl.float32)[:, None], ARITHMETIC)
-    dY = _operand(_lines(dy, rows, w_out, LINES, W_OUT), ARITHMETIC)
-    dX = _columns_backward(X, dY, up, down, P, W_FINE, BW, BG, BW_OUT, SIGMA, ARITHMETIC)
+    X, k = _raised_lines(X + tl.load(bias + line % C).to(tl.float32)[:, None], ARITHMETIC)
+    dY, k_dy = _raised_lines(_lines(dy, rows, w_out, LINES, W_OUT).to(tl.float32), ARITHMETIC)
+    dX = _columns_backward(X, dY, k, up, down, P, W_FINE, BW, BG, BW_OUT, SIGMA, ARITHMETIC)
+    dX *= _power(-k_dy)
     tl.store(dx + rows * W + w, dX.to(dx.dtype.element_ty), mask=(rows < LINES) & (w < W))
     tl.store(dbias + line, tl.sum(dX, axis=1), mask=line < LINES)
