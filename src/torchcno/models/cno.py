@@ -14,6 +14,7 @@ from torchcno.models.tables import SEARCH_TRAINING
 from torchcno.operators.activation import SIGMAS, Activation, PointwiseActivation
 from torchcno.operators.convolution import Convolution
 from torchcno.operators.filters import Boundary, Ideal, Nearest, WindowedSinc, filter_from
+from torchcno.operators.normalised import normalised_activation
 from torchcno.selection import select
 from torchcno.spectral import Extension, resample
 
@@ -141,7 +142,8 @@ class Block(nn.Module):
 
     def forward(self, v: Float[Tensor, "batch channel *space"]) -> Tensor:
         """The block on fields of its size."""
-        return self.activation(_normalised(self.norm, self.convolution, v))
+        v = _convolved(self.convolution, self.norm, v)
+        return normalised_activation(v, self.norm, self.activation)
 
 
 class Residual(nn.Module):
@@ -157,8 +159,9 @@ class Residual(nn.Module):
 
     def forward(self, v: Float[Tensor, "batch channel *space"]) -> Tensor:
         """The block on fields of its size."""
-        inner = self.activation(_normalised(self.norm1, self.convolution1, v))
-        return v + _normalised(self.norm2, self.convolution2, inner)
+        inner = _convolved(self.convolution1, self.norm1, v)
+        inner = normalised_activation(inner, self.norm1, self.activation)
+        return v + self.norm2(_convolved(self.convolution2, self.norm2, inner))
 
 
 class Perceptron(nn.Module):
@@ -258,11 +261,11 @@ def _convolution(config: CNOConfig, in_channels: int, out_channels: int) -> Conv
     return Convolution(in_channels, out_channels, config.kernel_size, dims, config.boundary)
 
 
-def _normalised(norm: nn.Module, convolution: Convolution, v: Tensor) -> Tensor:
-    """norm ∘ K (v)."""
+def _convolved(convolution: Convolution, norm: nn.Module, v: Tensor) -> Tensor:
+    """K v, for `norm` to normalise."""
     of_the_batch = isinstance(norm, _BatchNorm) and norm.training
-    normalised: Tensor = norm(convolution(v, centred_next=of_the_batch))
-    return normalised
+    convolved: Tensor = convolution(v, centred_next=of_the_batch)
+    return convolved
 
 
 def _norm(config: CNOConfig, channels: int) -> nn.Module:

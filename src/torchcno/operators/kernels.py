@@ -15,7 +15,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,6 +36,18 @@ LARGEST = {1: 256, 2: 128}
 LARGEST_EXACT = {1: 256, 2: 32}
 LARGEST_STREAMED = 2048  # points an axis of a plane that goes through the chip row by row
 DTYPES = frozenset({torch.float32, torch.bfloat16})
+
+
+class Normalisation(NamedTuple):
+    """x ↦ γ (x − μ) / √(v + ε) + β, a channel."""
+
+    mean: Tensor  # μ
+    variance: Tensor  # v
+    weight: Tensor  # γ
+    shift: Tensor  # β
+    eps: float  # ε
+    share: float  # 1/n, if μ and v are those of the n values of x; 0, if they do not depend on x
+
 
 # Triton comes with CUDA builds of torch. It is imported when the first kernel is launched.
 _HAS_TRITON = importlib.util.find_spec("triton") is not None
@@ -266,9 +278,17 @@ LINES = Blocks(planes=32, fine_rows=1, fine_columns=32, warps=4)
 
 
 def launch_forward(
-    x: Tensor, bias: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
+    x: Tensor,
+    bias: Tensor,
+    ups: Sequence[Tensor],
+    downs: Sequence[Tensor],
+    sigma: str,
+    norm: Normalisation | None = None,
 ) -> Tensor:
-    """Y by a Triton program, on CUDA (or on the CPU where TRITON_INTERPRET=1 is set)."""
+    """Y by a Triton program, on CUDA (or on the CPU where TRITON_INTERPRET=1 is set).
+
+    `norm` comes before the bias; only planes that fit on chip can have it.
+    """
     from torchcno.operators import triton_activation, triton_streaming
 
     x = x.contiguous(memory_format=_memory_format(x))
@@ -292,7 +312,8 @@ def launch_forward(
     else:
         grid, sizes = _cut_planes(x, ups, downs, backward=False)
         matrices = _operands(ups, downs, sizes, arithmetic)
-        triton_activation.forward_2d[grid](x, bias, *matrices, y, **sizes, **names)
+        given = (x, bias, *_normalisation(norm), *matrices)
+        triton_activation.forward_2d[grid](*given, y, **sizes, **names)
     return y
 
 
@@ -303,8 +324,9 @@ def launch_backward(
     ups: Sequence[Tensor],
     downs: Sequence[Tensor],
     sigma: str,
-) -> tuple[Tensor, Tensor]:
-    """(dX, db) by a Triton program."""
+    norm: Normalisation | None = None,
+) -> tuple[Tensor, ...]:
+    """(dX, db) by a Triton program; with a `norm` (G, db, dγ), G the gradient of what leaves it."""
     from torchcno.operators import triton_activation, triton_streaming
 
     x = x.contiguous(memory_format=_memory_format(x))
@@ -319,7 +341,8 @@ def launch_backward(
         return _dense_backward(dy, x, bias, ups, downs, sigma)
     # Sums of parts of planes instead of atomic additions: the same result every time.
     parts = 1 if plan is None else plan.strips * plan.tiles
-    sums = torch.empty(parts, *x.shape[:2], dtype=torch.float32, device=x.device)
+    kinds = 1 if norm is None else 2
+    sums = torch.empty(kinds, parts, *x.shape[:2], dtype=torch.float32, device=x.device)
     if plan is not None:
         sizes = _plane_sizes(x, downs) | plan.sizes
         triton_streaming.backward[plan.grid(planes)](
@@ -333,8 +356,30 @@ def launch_backward(
     else:
         grid, sizes = _cut_planes(x, ups, downs, backward=True)
         matrices = _operands(ups, downs, sizes, arithmetic)
-        triton_activation.backward_2d[grid](dy, x, bias, *matrices, dx, sums, **sizes, **names)
-    return dx, sums.sum((0, 1)).to(bias.dtype)
+        given = (dy, x, bias, *_normalisation(norm), *matrices)
+        triton_activation.backward_2d[grid](*given, dx, sums, **sizes, **names)
+    return dx, *sums.sum((1, 2)).to(bias.dtype)
+
+
+def launch_normalisation_backward(
+    dx: Tensor, x: Tensor, dshift: Tensor, dweight: Tensor, norm: Normalisation
+) -> None:
+    """Make dX of the G that `launch_backward` gave, in place."""
+    from torchcno.operators import triton_activation
+
+    mean, variance, weight, _, eps, share = norm
+    x = x.contiguous(memory_format=_memory_format(x))
+    block = 1024
+    triton_activation.normalisation_backward[(_multiple(x.numel(), block) // block,)](
+        dx, x, dshift, dweight, mean, variance, weight, eps, share, x.numel(),
+        C=x.shape[1], SPACE=math.prod(x.shape[2:]), BLOCK=block,
+        CHANNELS_LAST=_memory_format(x) == torch.channels_last,
+    )  # fmt: skip
+
+
+def _normalisation(norm: Normalisation | None) -> tuple[Tensor | float | None, ...]:
+    """The arguments of a program: μ, v, γ, β and ε."""
+    return (None, None, None, None, 0.0) if norm is None else norm[:5]
 
 
 def _plane_sizes(x: Tensor, downs: Sequence[Tensor]) -> dict[str, Any]:

@@ -187,6 +187,35 @@ def _load_planes(
 
 
 @triton.jit
+def _read_planes(
+    x,
+    bias,
+    mean,
+    variance,
+    weight,
+    shift,
+    eps,
+    plane,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    BH: tl.constexpr,
+    BW: tl.constexpr,
+    P: tl.constexpr,
+    CHANNELS_LAST: tl.constexpr,
+):
+    """X + b of P planes as (BH, P, BW); X is normalised first where there is a `mean`."""
+    c = (plane + tl.arange(0, P)) % C
+    b = tl.load(bias + c).to(tl.float32)
+    X = _load_planes(x, plane, H, W, C, BH, BW, P, CHANNELS_LAST).to(tl.float32)
+    if mean is not None:
+        scale = tl.load(weight + c) * tl.rsqrt(tl.load(variance + c) + eps)
+        X = (X - tl.load(mean + c)[None, :, None]) * scale[None, :, None]
+        b += tl.load(shift + c)
+    return X + b[None, :, None]
+
+
+@triton.jit
 def _store_planes(
     pointer,
     block,
@@ -286,6 +315,11 @@ def _columns_backward(
 def forward_2d(
     x,
     bias,
+    mean,
+    variance,
+    weight,
+    shift,
+    eps,
     up_rows,
     up_columns,
     down_rows,
@@ -311,8 +345,9 @@ def forward_2d(
 ):
     """Y of P planes."""
     plane = tl.program_id(0) * P
-    b = tl.load(bias + (plane + tl.arange(0, P)) % C).to(tl.float32)
-    X = _load_planes(x, plane, H, W, C, BH, BW, P, CHANNELS_LAST).to(tl.float32) + b[None, :, None]
+    X = _read_planes(
+        x, bias, mean, variance, weight, shift, eps, plane, H, W, C, BH, BW, P, CHANNELS_LAST
+    )
     X, k = _raised_planes(X, BH, BW, P, ARITHMETIC)
     k_rows = tl.reshape(tl.broadcast_to(k[None, :], (BF, P)), (BF * P, 1))
     h = tl.arange(0, BH)[None, :]
@@ -338,12 +373,17 @@ def backward_2d(
     dy,
     x,
     bias,
+    mean,
+    variance,
+    weight,
+    shift,
+    eps,
     up_rows,
     up_columns,
     down_rows,
     down_columns,
     dx,
-    dbias,
+    sums,
     C: tl.constexpr,
     H: tl.constexpr,
     W: tl.constexpr,
@@ -362,10 +402,14 @@ def backward_2d(
     SIGMA: tl.constexpr,
     ARITHMETIC: tl.constexpr,
 ):
-    """dX of P planes, and its sum over each plane: that plane's part of the bias' gradient."""
+    """The gradient G of P planes of X + b, and sums over each plane: its part of db, and of dγ.
+
+    For a normalised X, G is that of γ X̂ + β + b, and dγ = Σ G ∘ X̂.
+    """
     plane = tl.program_id(0) * P
-    b = tl.load(bias + (plane + tl.arange(0, P)) % C).to(tl.float32)
-    X = _load_planes(x, plane, H, W, C, BH, BW, P, CHANNELS_LAST).to(tl.float32) + b[None, :, None]
+    X = _read_planes(
+        x, bias, mean, variance, weight, shift, eps, plane, H, W, C, BH, BW, P, CHANNELS_LAST
+    )
     X, k = _raised_planes(X, BH, BW, P, ARITHMETIC)
     k_rows = tl.reshape(tl.broadcast_to(k[None, :], (BF, P)), (BF * P, 1))
     dY = _load_planes(dy, plane, H_OUT, W_OUT, C, BH_OUT, BW_OUT, P, CHANNELS_LAST)
@@ -387,7 +431,43 @@ def backward_2d(
         dX += _product(tl.trans(u), z, ARITHMETIC)
     dX = tl.reshape(dX, (BH, P, BW)) * _power(-k_dy)[None, :, None]
     _store_planes(dx, dX, plane, H, W, C, BH, BW, P, CHANNELS_LAST)
-    tl.store(dbias + plane + tl.arange(0, P), tl.sum(tl.sum(dX, axis=2), axis=0))
+    at = plane + tl.arange(0, P)
+    tl.store(sums + at, tl.sum(tl.sum(dX, axis=2), axis=0))
+    if mean is not None:
+        # Read again, from the cache: registers are what there is too little of.
+        X = _load_planes(x, plane, H, W, C, BH, BW, P, CHANNELS_LAST).to(tl.float32)
+        dX *= X - tl.load(mean + at % C)[None, :, None]
+        dweight = tl.sum(tl.sum(dX, axis=2), axis=0) * tl.rsqrt(tl.load(variance + at % C) + eps)
+        tl.store(sums + tl.num_programs(0) * P + at, dweight)
+
+
+@triton.jit
+def normalisation_backward(
+    dx,
+    x,
+    dshift,
+    dweight,
+    mean,
+    variance,
+    weight,
+    eps,
+    share,
+    SIZE,
+    C: tl.constexpr,
+    SPACE: tl.constexpr,
+    CHANNELS_LAST: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """dX = γ / √(v + ε) (G − (dβ + X̂ dγ) / n), in the place of G; `share` is 1/n."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = i < SIZE
+    c = i % C if CHANNELS_LAST else i // SPACE % C
+    inverse = tl.rsqrt(tl.load(variance + c) + eps)
+    X = (tl.load(x + i, mask=mask, other=0.0).to(tl.float32) - tl.load(mean + c)) * inverse
+    G = tl.load(dx + i, mask=mask, other=0.0).to(tl.float32)
+    G -= share * (tl.load(dshift + c) + X * tl.load(dweight + c))
+    G *= tl.load(weight + c) * inverse
+    tl.store(dx + i, G.to(dx.dtype.element_ty), mask=mask)
 
 
 @triton.jit

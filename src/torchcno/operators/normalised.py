@@ -1,0 +1,150 @@
+"""Σ ∘ norm, the filtered activation of a normalised field, without that field in memory.
+
+    Y = Σ(γ x̂ + β),   x̂ = (x − μ) / √(v + ε)
+
+With the mean μ and the variance v of a channel at hand, normalisation is a scale and a shift, which
+the activation's program applies as it reads x. Its gradient G of γ x̂ + β comes with the sums over
+all n values of a channel that batch norm's own gradient needs:
+
+    dβ = Σ G,   dγ = Σ G x̂,   dx = γ / √(v + ε) (G − (dβ + x̂ dγ) / n)
+
+one more pass in place of two. With running statistics, which do not depend on x, 1/n becomes 0.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from torchcno.operators import kernels
+from torchcno.operators.activation import Activation
+from torchcno.operators.kernels import Normalisation
+
+Matrices = Sequence[Tensor]  # one an axis
+
+
+def normalised_activation(
+    x: Float[Tensor, "batch channel *space"], norm: nn.Module, activation: nn.Module
+) -> Float[Tensor, "batch channel *out_space"]:
+    """activation(norm(x)), in one step where there is a program for it."""
+    if (
+        isinstance(norm, nn.BatchNorm2d)
+        and isinstance(activation, Activation)
+        and is_fused(x, norm, activation)
+    ):
+        return fused(x, norm, activation)
+    y: Tensor = activation(norm(x))
+    return y
+
+
+def is_fused(x: Tensor, norm: nn.BatchNorm2d, activation: Activation) -> bool:
+    """Whether planes fit on a CUDA chip, and `norm` is batch norm as it is built by default.
+
+    A compiler sees the parts, which it fuses on its own, and so does whoever has a hook in `norm`.
+    """
+    return (
+        x.is_cuda
+        and activation.dense
+        and kernels.is_supported(x, activation.ups, activation.downs, activation.sigma, local=False)
+        and type(norm) is nn.BatchNorm2d  # and not one over several processes
+        and norm.affine
+        and norm.track_running_stats
+        and norm.momentum is not None
+        and norm.weight.dtype is torch.float32
+        and x.numel() > x.shape[1]  # a single value has no variance, and torch says so
+        and not (norm._forward_hooks or norm._forward_pre_hooks)
+        and not torch.compiler.is_compiling()
+    )
+
+
+def fused(x: Tensor, norm: nn.BatchNorm2d, activation: Activation) -> Tensor:
+    """activation(norm(x)) by one program."""
+    mean: Any = norm.running_mean
+    variance: Any = norm.running_var
+    share = 0.0
+    if norm.training:
+        mean, variance = batch_statistics(x.detach(), norm)
+        share = x.shape[1] / x.numel()
+    y: Tensor = _NormalisedActivation.apply(
+        *Normalisation(mean, variance, norm.weight, norm.bias, norm.eps, share),
+        x,
+        activation.bias,
+        activation.ups,
+        activation.downs,
+        activation.sigma,
+    )
+    return y
+
+
+def batch_statistics(x: Tensor, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
+    """μ and v of a batch; the running ones of `norm` follow, as they do in training."""
+    momentum: Any = norm.momentum
+    norm.num_batches_tracked.add_(1)  # type: ignore[union-attr]
+    return torch.batch_norm_update_stats(x, norm.running_mean, norm.running_var, momentum)
+
+
+class _NormalisedActivation(torch.autograd.Function):
+    """Y of a `Normalisation`, x, b, U, D and σ."""
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> Tensor:
+        *norm, x, bias, ups, downs, sigma = arguments
+        mean, variance, weight, shift, *ctx.floats = norm
+        ctx.save_for_backward(mean, variance, weight, shift, x, bias)
+        ctx.constants = ups, downs, sigma
+        y: Tensor = kernels._or_dense(
+            _launch, _dense, Normalisation(*norm), x, bias, ups, downs, sigma
+        )
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        *affine, x, bias = ctx.saved_tensors
+        arguments = (dy, Normalisation(*affine, *ctx.floats), x, bias, *ctx.constants)
+        if torch.is_grad_enabled():  # to be differentiated again: by operations that can be
+            dx, dbias, dweight = _dense_backward(*arguments)
+        else:
+            dx, dbias, dweight = kernels._or_dense(_launch_backward, _dense_backward, *arguments)
+        return None, None, dweight, dbias, None, None, dx, dbias, None, None, None
+
+
+def _launch(
+    norm: Normalisation, x: Tensor, bias: Tensor, ups: Matrices, downs: Matrices, sigma: str
+) -> Tensor:
+    return kernels.launch_forward(x, bias, ups, downs, sigma, norm)
+
+
+def _launch_backward(
+    dy: Tensor,
+    norm: Normalisation,
+    x: Tensor,
+    bias: Tensor,
+    ups: Matrices,
+    downs: Matrices,
+    sigma: str,
+) -> tuple[Tensor, ...]:
+    dx, dbias, dweight = kernels.launch_backward(dy, x, bias, ups, downs, sigma, norm)
+    kernels.launch_normalisation_backward(dx, x, dbias, dweight, norm)
+    return dx, dbias, dweight
+
+
+def _dense(norm: Normalisation, x: Tensor, *others: Any) -> Tensor:
+    mean, variance, weight, shift, eps, share = norm
+    if share:  # batch norm makes the statistics again, for their gradient
+        x = F.batch_norm(x, None, None, weight, shift, training=True, eps=eps)
+    else:
+        x = F.batch_norm(x, mean, variance, weight, shift, eps=eps)
+    return kernels._dense(x, *others)
+
+
+def _dense_backward(
+    dy: Tensor, norm: Normalisation, x: Tensor, bias: Tensor, *others: Any
+) -> tuple[Tensor, ...]:
+    def forward(x: Tensor, bias: Tensor, weight: Tensor) -> Tensor:
+        return _dense(norm._replace(weight=weight), x, bias, *others)
+
+    gradients: tuple[Tensor, ...] = torch.func.vjp(forward, x, bias, norm.weight)[1](dy)
+    return gradients

@@ -1,0 +1,252 @@
+"""The fused step is batch norm followed by the activation: outputs, gradients, statistics."""
+
+import copy
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from torchcno.models.cno import CNO, CNOConfig
+from torchcno.operators import normalised
+from torchcno.operators.activation import Activation
+from torchcno.operators.filters import WindowedSinc
+from torchcno.operators.normalised import fused, normalised_activation
+
+CHANNELS = 4
+TOLERANCE = {False: 1e-5, True: 2e-3}  # of exact products and of rounded ones
+
+interpreted = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="needs Triton's interpreter, which needs to be alone"
+)
+
+
+@pytest.fixture(autouse=True)
+def arithmetic_is_restored():
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    yield
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+@dataclass
+class Layer:
+    """Batch norm and an activation after training for a while, with random parameters."""
+
+    norm: nn.BatchNorm2d
+    activation: Activation
+
+    @classmethod
+    def random(cls, n_in: int = 8, n_out: int = 8, sigma: str = "gelu") -> "Layer":
+        torch.manual_seed(0)
+        norm = nn.BatchNorm2d(CHANNELS, momentum=0.3)
+        size_in, size_out = (n_in, n_in), (n_out, n_out)
+        activation = Activation(CHANNELS, size_in, size_out, sigma, WindowedSinc(), "zero", 2)
+        for parameter in (norm.weight, norm.bias, norm.running_mean, activation.bias):
+            nn.init.normal_(parameter)
+        nn.init.uniform_(norm.running_var, 0.5, 2)
+        norm.num_batches_tracked.fill_(5)
+        return cls(norm, activation)
+
+    def doubled(self) -> "Layer":
+        return Layer(copy.deepcopy(self.norm).double(), copy.deepcopy(self.activation).double())
+
+    def train(self, mode: bool) -> "Layer":
+        self.norm.train(mode), self.activation.train(mode)
+        return self
+
+    @property
+    def state(self) -> list[Tensor]:
+        return list(self.norm.buffers())
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        return [*self.norm.parameters(), self.activation.bias]
+
+
+def field(n: int, mean: float = 0.0, batch: int = 3) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(batch, CHANNELS, n, n, generator=generator) + mean
+
+
+def in_parts(x: Tensor, layer: Layer) -> Tensor:
+    return layer.activation.by_matrices(layer.norm(x))
+
+
+def in_one(x: Tensor, layer: Layer) -> Tensor:
+    return fused(x, layer.norm, layer.activation)
+
+
+def results(way, x: Tensor, layer: Layer) -> list[Tensor]:
+    """Y, dx, dγ, dβ, db for some cotangent, and the statistics after two batches."""
+    way(0.5 * x + 1, layer)
+    x = x.detach().requires_grad_()
+    y = way(x, layer)
+    generator = torch.Generator().manual_seed(2)
+    dy = torch.randn(y.shape, generator=generator).to(y)
+    return [y, *torch.autograd.grad(y, [x, *layer.parameters], dy), *layer.state]
+
+
+def distance(a: Tensor, b: Tensor) -> float:
+    a, b = a.detach().double(), b.detach().double()
+    return float((a - b).norm() / b.norm())
+
+
+def check(x: Tensor, layer: Layer, tf32: bool = False) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    truth = results(in_parts, x.double(), layer.doubled())
+    for result, true in zip(results(in_one, x, layer), truth, strict=True):
+        assert distance(result, true) < TOLERANCE[tf32]
+
+
+@interpreted
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize(("n_in", "n_out"), [(8, 8), (8, 16), (16, 8)])
+@pytest.mark.parametrize("training", [True, False])
+def test_fused_is_batch_norm_and_then_the_activation(training, n_in, n_out, layout):
+    x = field(n_in).contiguous(memory_format=layout)
+    check(x, Layer.random(n_in, n_out).train(training))
+
+
+@interpreted
+@pytest.mark.parametrize("training", [True, False])
+def test_rounded_products(training):
+    check(field(16), Layer.random(16, 16).train(training), tf32=True)
+
+
+@interpreted
+def test_no_digits_are_lost_under_a_large_mean():
+    torch.backends.cuda.matmul.allow_tf32 = False
+    x, layer = field(8, mean=1000.0), Layer.random()
+    truth = results(in_parts, x.double(), layer.doubled())
+    parts = results(in_parts, x, Layer.random())
+    for result, other, true in zip(results(in_one, x, layer), parts, truth, strict=True):
+        assert distance(result, true) < 3 * distance(other, true) + 1e-6
+
+
+@interpreted
+def test_the_gradient_can_be_differentiated():
+    def second(way, x: Tensor, layer: Layer) -> list[Tensor]:
+        x = x.detach().requires_grad_()
+        (dx,) = torch.autograd.grad(way(x, layer).square().sum(), x, create_graph=True)
+        return list(torch.autograd.grad(dx.square().sum(), [x, *layer.parameters]))
+
+    x, layer = field(8), Layer.random()
+    truth = second(in_parts, x.double(), layer.doubled())
+    for result, true in zip(second(in_one, x, layer), truth, strict=True):
+        assert distance(result, true) < 1e-4
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_elsewhere_it_is_the_two_modules_one_after_the_other(training):
+    x, layer, other = field(8), Layer.random().train(training), Layer.random().train(training)
+    y = normalised_activation(x, layer.norm, layer.activation)
+    assert torch.equal(y, other.activation(other.norm(x)))
+    assert all(map(torch.equal, layer.state, other.state))
+    identity = normalised_activation(x, nn.Identity(), layer.activation)
+    assert torch.equal(identity, layer.activation(x))
+
+
+def network(**fields) -> CNO:
+    torch.manual_seed(0)
+    config = CNOConfig(size=(32, 32), levels=2, width=8, neck_blocks=1, skip_blocks=1, **fields)
+    return CNO(config).cuda()
+
+
+def gradients(model: CNO, u: Tensor) -> list[Tensor]:
+    v = model(u)
+    return [v, *torch.autograd.grad(v.square().mean(), list(model.parameters()))]
+
+
+@pytest.fixture
+def batch() -> Tensor:
+    return torch.randn(4, 1, 32, 32, generator=torch.Generator().manual_seed(3)).cuda()
+
+
+@pytest.fixture
+def exact():
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+
+
+def count_fused(monkeypatch, allowed: bool) -> list[bool]:
+    """The decisions from now on; where not `allowed`, all are against it."""
+    decide, decisions = normalised.is_fused, []
+
+    def counted(*arguments) -> bool:
+        decisions.append(allowed and decide(*arguments))
+        return decisions[-1]
+
+    monkeypatch.setattr(normalised, "is_fused", counted)
+    return decisions
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("exact")
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_a_network_fused_and_in_parts_on_the_gpu(layout, training, batch, monkeypatch):
+    # Without a kink: where the argument of σ is zero but for rounding, slopes would differ.
+    model = network(activation="gelu").to(memory_format=layout).train(training)
+    parts = copy.deepcopy(model)
+    with monkeypatch.context() as patch:
+        decisions = count_fused(patch, allowed=False)
+        truth = [*gradients(parts, batch), *parts.buffers()]
+    with monkeypatch.context() as patch:
+        taken = count_fused(patch, allowed=True)
+        result = [*gradients(model, batch), *model.buffers()]
+    assert len(taken) == len(decisions) > 0
+    assert all(taken)
+    for ours, theirs in zip(result, truth, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4 * float(theirs.abs().max()))
+
+
+@pytest.mark.gpu
+def test_captured_is_eager_on_the_gpu(batch):
+    model = network().to(memory_format=torch.channels_last).train()
+    expected = gradients(copy.deepcopy(model), batch)
+    inputs = torch.zeros_like(batch)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        gradients(model, inputs)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = gradients(model, inputs)
+    inputs.copy_(batch)
+    for _ in range(3):
+        graph.replay()
+    for ours, theirs in zip(captured, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4 * float(theirs.abs().max()))
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    assert {int(norm.num_batches_tracked) for norm in norms} == {1 + 3}
+
+
+@pytest.mark.gpu
+def test_in_bfloat16_on_the_gpu(batch, monkeypatch):
+    model = network(activation="gelu").train()
+    parts = copy.deepcopy(model)
+    with torch.autocast("cuda", torch.bfloat16), monkeypatch.context() as patch:
+        decisions = count_fused(patch, allowed=True)
+        result = gradients(model, batch)[0]
+        assert all(decisions)
+        count_fused(patch, allowed=False)
+        truth = gradients(parts, batch)[0]
+    assert distance(result, truth.double()) < 5e-2
+
+
+@pytest.mark.gpu
+def test_what_is_not_plain_batch_norm_stays_in_parts_on_the_gpu():
+    x = field(8).cuda()
+
+    def is_fused(norm: nn.Module) -> bool:
+        layer = Layer.random()
+        return normalised.is_fused(x, norm.cuda(), layer.activation.cuda())
+
+    hooked = nn.BatchNorm2d(CHANNELS)
+    hooked.register_forward_hook(lambda *_: None)
+    assert is_fused(nn.BatchNorm2d(CHANNELS))
+    assert not is_fused(hooked)
+    assert not is_fused(nn.BatchNorm2d(CHANNELS, momentum=None))
+    assert not is_fused(nn.BatchNorm2d(CHANNELS, affine=False))
+    assert not is_fused(nn.BatchNorm2d(CHANNELS, track_running_stats=False))
+    assert not is_fused(nn.SyncBatchNorm(CHANNELS))
