@@ -1,20 +1,27 @@
-"""The fused activation on a CUDA device: planes whole against row by row, over cuts.
+"""The fused activation on a CUDA device, launch by launch: how its programs are best cut.
 
-    python benchmarks/activation_cuts.py [--out FILE.json] [--boundary zero] [--shapes 64,64,64 ...]
+    python benchmarks/activation_cuts.py [--seconds 240] [--out FILE.json] [--rows]
     python benchmarks/activation_cuts.py --list
 
-Shapes are (channels, size in, size out) of the navier-stokes CNO, batch 32, TF32, channels first.
-Every candidate is compiled first, in parallel processes; Triton finds the results in its cache. The
-JSON grows row by row. `--list` prints how each candidate shares out the work, without a device.
+The shapes are those of the navier-stokes CNO, batch 32, in the arithmetic of training. Every cut is
+tried on the shape of most work of each entry of `kernels.BLOCKS`; then the fastest, and the one in
+use, on all shapes of that entry with either boundary. Prints the table of the cuts that take the
+network's activations the least time. `--rows` also times planes row by row, on the first shapes.
+
+Cuts are compiled before, in parallel processes; Triton finds the results in its cache. The JSON
+grows as they are timed. Without a device `--list` prints what would be tried.
 """
 
 import argparse
 import json
 import multiprocessing
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
-from itertools import product
+from functools import lru_cache
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -22,82 +29,162 @@ import torch
 from torch import Tensor
 
 from torchcno.data.generate import available_cores
+from torchcno.experiments.build import build_model
 from torchcno.operators import WindowedSinc, kernels, streaming
+from torchcno.operators.activation import Activation
 from torchcno.operators.filters import Boundary
+from torchcno.operators.kernels import Blocks
 from torchcno.operators.resampling import activation_matrices
-from torchcno.operators.streaming import Cut, Plan
+from torchcno.operators.streaming import Cut
+from torchcno.problems import NavierStokes
 from torchcno.training.hardware import arithmetic
 
 BATCH, CALLS, REPLAYS = 32, 5, 4
 METHOD = f"microseconds a call: a CUDA graph of {CALLS} calls, the best of {REPLAYS} replays"
-# Those of the network's planes that have 32 points an axis or more before and after.
-SHAPES = [(64, 64, 64), (16, 64, 64), (32, 64, 32), (16, 32, 64), (32, 32, 32), (64, 32, 32)]
-STRIPS = (16, 32, 64)
-# (tile, warps); of 64 points there are 138 or 148 fine columns with zeros outside, else 128.
-TILES = {"zero": [(64, 4), (64, 8), (96, 8), (160, 8)], "periodic": [(64, 4), (128, 4), (128, 8)]}
-PLANS = {"forward": streaming.forward_plan, "backward": streaming.backward_plan}
+DIRECTIONS = ("forward", "backward")
+BOUNDARIES: tuple[Boundary, ...] = ("zero", "periodic")
+WRITTEN = 50  # launches from one writing of the report to the next
+FASTEST = 2  # cuts that go on to all shapes
+REGISTERS = (16, 160)  # float32 numbers that a thread holds of a program's results: least, most
+ROWS = 64  # of a product, at least: what four warps of the matrix units take
+SHARES = (0.45, 0.6, 0.85, 1.0)  # of the time, when compiling and timing end, in either round
 WHOLE = kernels.LARGEST[2]
+IN_USE = dict(kernels.BLOCKS)
+# Row by row: (tile, warps); of 64 points there are 138 or 148 fine columns with zeros outside.
+STRIPS = (16, 32, 64)
+TILES = {"zero": [(64, 4), (64, 8), (96, 8), (160, 8)], "periodic": [(64, 4), (128, 4), (128, 8)]}
+
+Shape = tuple[int, int, int]  # channels, points an axis before and after
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A launch to be timed."""
+class Launch:
+    """A call of a program to be timed."""
 
-    shape: tuple[int, int, int]
+    shape: Shape
     direction: str
     boundary: Boundary
-    cut: Cut | None = None  # None: planes whole
+    channels_last: bool
+    cut: Blocks | Cut
+
+    @property
+    def entry(self) -> tuple[int, bool]:
+        """Of `kernels.BLOCKS`."""
+        return max(16, *self.shape[1:]), self.channels_last
+
+    def as_dict(self) -> dict[str, Any]:
+        """What it is to do, without the cut."""
+        channels, n_in, n_out = self.shape
+        sizes = {"channels": channels, "size_in": n_in, "size_out": n_out}
+        return sizes | {k: v for k, v in asdict(self).items() if k not in ("shape", "cut")}
 
 
-def matrices(candidate: Candidate, device: str) -> tuple[list[Tensor], list[Tensor]]:
-    """U and D of both axes, new every time: plans are remembered by them."""
-    up, down = activation_matrices(*candidate.shape[1:], 2, WindowedSinc(), candidate.boundary)
-    up, down = up.float().to(device), down.float().to(device)
-    return [up, up.clone()], [down, down.clone()]
+def shapes() -> Counter[Shape]:
+    """Those of the network's activations, and how many there are of each."""
+    network = build_model("cno", NavierStokes())
+    own = [m for m in network.modules() if isinstance(m, Activation)]
+    return Counter((len(a.bias), a.size_in[0], a.size_out[0]) for a in own)
 
 
-def choose(cut: Cut | None) -> None:
-    """Have `kernels` take planes this way from now on."""
-    kernels.LARGEST[2] = 0 if cut else WHOLE
-    if cut:
+def heaviest(of_network: Counter[Shape], edge: int) -> Shape:
+    """The shape of most work among those of an entry."""
+    own = [s for s in of_network if max(16, *s[1:]) == edge]
+    return max(own, key=lambda s: of_network[s] * s[0] * (s[1] ** 2 + s[2] ** 2))
+
+
+def whole_cuts(edge: int, direction: str) -> list[Blocks]:
+    """Cuts of planes whose results neither overflow a program's registers nor leave them idle."""
+    products = 1 if direction == "forward" else 2  # on the fine grid
+    fine = [points for points in (16, 32, 64) if points <= 2 * edge]
+    choices = product((1, 2, 4, 8, 16), fine, fine, (4, 8))
+    cuts = [Blocks(*choice) for choice in choices]
+
+    def numbers(cut: Blocks) -> float:
+        rows = cut.planes * cut.fine_rows
+        results = cut.planes * edge**2 + rows * (edge + products * cut.fine_columns)
+        return results / (32 * cut.warps)
+
+    return [
+        cut
+        for cut in cuts
+        if REGISTERS[0] <= numbers(cut) <= REGISTERS[1] and cut.planes * cut.fine_rows >= ROWS
+    ]
+
+
+def row_cuts(shape: Shape, boundary: Boundary) -> list[Cut]:
+    """Cuts of planes that are taken row by row."""
+    ways = product((s for s in STRIPS if s <= min(shape[1:])), TILES[boundary])
+    return [Cut(planes=16, strip=strip, tile=tile, warps=warps) for strip, (tile, warps) in ways]
+
+
+def first_round(of_network: Counter[Shape], rows: bool) -> list[Launch]:
+    """Every cut on one shape an entry, the cuts in use first."""
+    columns = []
+    for (edge, last), used in sorted(IN_USE.items(), key=lambda item: -item[0][0]):
+        if edge not in {max(16, *shape[1:]) for shape in of_network}:
+            continue
+        shape = heaviest(of_network, edge)
+        for direction, now in zip(DIRECTIONS, used, strict=True):
+            cuts: list[Blocks | Cut] = [now, *(c for c in whole_cuts(edge, direction) if c != now)]
+            if rows and edge >= 32:
+                cuts += row_cuts(shape, "zero")
+            columns.append([Launch(shape, direction, "zero", last, cut) for cut in cuts])
+    # By turns: where the time does not suffice, no entry goes without.
+    return [launch for turn in zip_longest(*columns) for launch in turn if launch is not None]
+
+
+def second_round(of_network: Counter[Shape], times: dict[Launch, float]) -> Iterator[Launch]:
+    """The fastest cuts on all shapes with either boundary."""
+    for (edge, last), used in IN_USE.items():
+        for direction, now in zip(DIRECTIONS, used, strict=True):
+            tried = {
+                launch.cut: time_
+                for launch, time_ in times.items()
+                if (launch.entry, launch.direction) == ((edge, last), direction)
+                and isinstance(launch.cut, Blocks)
+            }
+            if not tried:
+                continue
+            best = sorted(tried, key=lambda cut: tried[cut])[:FASTEST]
+            for cut in dict.fromkeys([*best, now, replace(best[0], stages=3)]):
+                for shape in (s for s in of_network if max(16, *s[1:]) == edge):
+                    for boundary in BOUNDARIES:
+                        yield Launch(shape, direction, boundary, last, cut)
+
+
+@lru_cache
+def exact_matrices(n_in: int, n_out: int, boundary: Boundary) -> tuple[Tensor, Tensor]:
+    return activation_matrices(n_in, n_out, 2, WindowedSinc(), boundary)
+
+
+def prepared(launch: Launch, batch: int = BATCH) -> Callable[[], Any]:
+    """The call, with fields of its own; `kernels` cuts all calls so from now on."""
+    kernels.LARGEST[2] = WHOLE if isinstance(launch.cut, Blocks) else 0
+    if isinstance(launch.cut, Blocks):
+        kernels.BLOCKS[launch.entry] = (launch.cut, launch.cut)
+    else:
         for cuts in (streaming.FORWARD, streaming.BACKWARD):
-            cuts.update({False: cut, True: cut})
-
-
-def plan(candidate: Candidate) -> Plan:
-    """How the work of a candidate with a cut is shared out."""
-    choose(candidate.cut)
-    plan = PLANS[candidate.direction](*matrices(candidate, "cpu"), kernels.ROUNDINGS["tf32"])
-    if plan is None:  # `kernels` would turn to matrix products
-        raise ValueError(f"the filters of {candidate} cannot be streamed; leave its shape out.")
-    return plan
-
-
-def launch(candidate: Candidate, batch: int = BATCH) -> Callable[[], Any]:
-    """The call, with fields of its own."""
-    choose(candidate.cut)
-    channels, n_in, n_out = candidate.shape
-    ups, downs = matrices(candidate, "cuda")
-    x = torch.randn(batch, channels, n_in, n_in, device="cuda")
-    dy = torch.randn(batch, channels, n_out, n_out, device="cuda")
+            cuts.update({False: launch.cut, True: launch.cut})
+    channels, n_in, n_out = launch.shape
+    layout = torch.channels_last if launch.channels_last else torch.contiguous_format
+    x, dy = (
+        torch.randn(batch, channels, n, n, device="cuda").contiguous(memory_format=layout)
+        for n in (n_in, n_out)
+    )
     bias = torch.randn(channels, device="cuda")
-    if candidate.direction == "forward":
-        return lambda: kernels.launch_forward(x, bias, ups, downs, "leaky_relu")
-    return lambda: kernels.launch_backward(dy, x, bias, ups, downs, "leaky_relu")
+    # New ones every time: plans are remembered by them.
+    up, down = (m.float().cuda() for m in exact_matrices(n_in, n_out, launch.boundary))
+    both = [up, up.clone()], [down, down.clone()]
+    if launch.direction == "forward":
+        return lambda: kernels.launch_forward(x, bias, *both, "leaky_relu")
+    return lambda: kernels.launch_backward(dy, x, bias, *both, "leaky_relu")
 
 
-def with_cuts(whole: Candidate) -> list[Candidate]:
-    """The same work row by row, by every cut."""
-    ways = product(STRIPS, TILES[whole.boundary])
-    cuts = [Cut(planes=16, strip=strip, tile=tile, warps=warps) for strip, (tile, warps) in ways]
-    return [replace(whole, cut=cut) for cut in cuts if cut.strip <= min(whole.shape[1:])]
-
-
-def failure(candidate: Candidate) -> str | None:
-    """Compile by a launch on one sample; what went wrong, if anything did."""
+def failure(launch: Launch) -> str | None:
+    """Compile by a call on one sample; what went wrong, if anything did."""
     try:
         with arithmetic("tf32"):
-            launch(candidate, batch=1)()
+            prepared(launch, batch=1)()
         torch.cuda.synchronize()
     except Exception as error:  # a compiler of many layers: there is no one type of its failures
         return f"{type(error).__name__}: {error}"[:200]
@@ -122,70 +209,118 @@ def microseconds(call: Callable[[], Any]) -> float:
         end.record()
         torch.cuda.synchronize()
         times.append(1e3 * start.elapsed_time(end) / CALLS)
-    return round(min(times), 1)
+    return round(min(times), 2)
 
 
-def measure(whole: Candidate, failed: dict[Candidate, str]) -> dict[str, Any]:
-    """A row of the report: planes whole, and by every cut that compiles, the fastest first."""
+@dataclass
+class Report:
+    """What came of the launches, on disk as it comes."""
 
-    def timed(candidate: Candidate) -> float:
-        with arithmetic("tf32"):
-            return microseconds(launch(candidate))
+    out: Path
+    began: float
+    seconds: float
+    of_network: Counter[Shape]
+    times: dict[Launch, float]
+    failed: dict[Launch, str]
 
-    cuts = {c.cut: timed(c) for c in with_cuts(whole) if c.cut and c not in failed}
-    return {
-        **dict(zip(("channels", "size_in", "size_out"), whole.shape, strict=True)),
-        "direction": whole.direction,
-        "boundary": whole.boundary,
-        "whole": None if whole in failed else timed(whole),
-        "row_by_row": [
-            {"strip": cut.strip, "tile": cut.tile, "warps": cut.warps, "microseconds": time}
-            for cut, time in sorted(cuts.items(), key=lambda item: item[1])
-        ],
-    }
+    def until(self, share: float) -> float:
+        """Seconds left until this share of the time is spent."""
+        return max(0.0, self.began + share * self.seconds - time.monotonic())
+
+    def run(
+        self, launches: Sequence[Launch], pool: Executor, compiling: float, timing: float
+    ) -> None:
+        """Compile until one share of the time is spent, and time what was ready until another."""
+        new = [launch for launch in launches if launch not in self.times]
+        futures = {pool.submit(failure, launch): launch for launch in new}
+        done, late = wait(futures, timeout=self.until(compiling))
+        for future in late:
+            future.cancel()
+        for future in done:
+            if why := future.result():
+                self.failed[futures[future]] = why
+        ready = {futures[future] for future in done} - set(self.failed)
+        for launch in (launch for launch in new if launch in ready):
+            if not self.until(timing):
+                break
+            with arithmetic("tf32"):
+                self.times[launch] = microseconds(prepared(launch))
+            if len(self.times) % WRITTEN == 0:
+                self.write()
+        print(f"{len(ready)} of {len(new)} compiled, {len(self.times)} timed,", end=" ")
+        print(f"{len(self.failed)} failed, {time.monotonic() - self.began:.0f} s", flush=True)
+        self.write()
+
+    def write(self) -> None:
+        """All that is known, the fastest first for each shape."""
+        import triton
+
+        rows = [
+            launch.as_dict() | {"cut": asdict(launch.cut), "microseconds": self.times[launch]}
+            for launch in self.times
+        ]
+        work = ("channels", "size_in", "size_out", "direction", "boundary", "channels_last")
+        rows.sort(key=lambda row: (*(row[what] for what in work), row["microseconds"]))
+        report = {
+            "device": torch.cuda.get_device_name(),
+            "torch": torch.__version__,
+            "triton": triton.__version__,
+            "batch": BATCH,
+            "precision": "tf32",
+            "method": METHOD,
+            "failed": [f"{launch}: {why}" for launch, why in self.failed.items()],
+            "launches": rows,
+        }
+        self.out.write_text(json.dumps(report, indent=1) + "\n")
+
+    def totals(self, entry: tuple[int, bool], direction: str) -> dict[Blocks, float]:
+        """Microseconds of the network's launches of an entry, by cut, mean over boundaries."""
+        times: dict[Blocks, dict[Any, float]] = defaultdict(dict)
+        for launch, time_ in self.times.items():
+            own = (launch.entry, launch.direction) == (entry, direction)
+            if own and isinstance(launch.cut, Blocks):
+                times[launch.cut][launch.shape, launch.boundary] = time_
+        most = max(map(len, times.values()), default=0)
+        return {
+            cut: sum(self.of_network[shape] * time_ for (shape, _), time_ in of_cut.items()) / 2
+            for cut, of_cut in times.items()
+            if len(of_cut) == most
+        }
 
 
-def shape(text: str) -> tuple[int, int, int]:
-    channels, n_in, n_out = map(int, text.split(","))
-    if max(n_in, n_out) > WHOLE:
-        raise argparse.ArgumentTypeError(f"{text}: only planes up to {WHOLE}² can be taken whole.")
-    return channels, n_in, n_out
+def written(cut: Blocks) -> str:
+    stages = "" if cut.stages == 2 else f", stages={cut.stages}"
+    return f"Blocks({cut.planes}, {cut.fine_rows}, {cut.fine_columns}, {cut.warps}{stages})"
+
+
+def print_table(report: Report) -> None:
+    """The fastest cuts, ready for `kernels.py`, with what they gain."""
+    for entry, used in IN_USE.items():
+        best, gains = [], []
+        for direction, now in zip(DIRECTIONS, used, strict=True):
+            totals = report.totals(entry, direction)
+            best.append(min(totals, key=lambda cut: totals[cut]) if totals else now)
+            gains.append(f"{totals[now]:.0f} -> {totals[best[-1]]:.0f}" if now in totals else "?")
+        print(f"    {entry}: ({', '.join(map(written, best))}),  # us a step: {'; '.join(gains)}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("activation-cuts.json"))
-    parser.add_argument("--boundary", nargs="+", default=list(TILES), choices=TILES)
-    parser.add_argument("--shapes", nargs="+", default=SHAPES, type=shape, metavar="C,IN,OUT")
-    parser.add_argument("--list", action="store_true", help="print the candidates with cuts")
+    parser.add_argument("--seconds", type=float, default=240)
+    parser.add_argument("--rows", action="store_true", help="planes row by row, too")
+    parser.add_argument("--list", action="store_true", help="print the launches of the first round")
     given = parser.parse_args()
-    wholes = [Candidate(*way) for way in product(given.shapes, PLANS, given.boundary)]
+    of_network = shapes()
+    launches = first_round(of_network, given.rows)
     if given.list:
-        for candidate in (c for whole in wholes for c in with_cuts(whole)):
-            grid = plan(candidate).grid(BATCH * candidate.shape[0])
-            print(*asdict(candidate).values(), grid)
+        print(*launches, sep="\n")
         return
-
-    import triton
-
-    candidates = [c for whole in wholes for c in (whole, *with_cuts(whole))]
+    report = Report(given.out, time.monotonic(), given.seconds, of_network, {}, {})
     with ProcessPoolExecutor(available_cores(), multiprocessing.get_context("spawn")) as pool:
-        outcomes = zip(candidates, pool.map(failure, candidates), strict=True)
-        failed = {candidate: why for candidate, why in outcomes if why}
-    report = {
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "triton": triton.__version__,
-        "batch": BATCH,
-        "precision": "tf32",
-        "method": METHOD,
-        "failed": [f"{candidate}: {why}" for candidate, why in failed.items()],
-        "rows": [],
-    }
-    for whole in wholes:
-        report["rows"].append(measure(whole, failed))
-        given.out.write_text(json.dumps(report, indent=1) + "\n")
-        print(json.dumps(report["rows"][-1]), flush=True)
+        report.run(launches, pool, *SHARES[:2])
+        report.run(list(second_round(of_network, report.times)), pool, *SHARES[2:])
+    print_table(report)
 
 
 if __name__ == "__main__":
