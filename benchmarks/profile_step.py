@@ -25,7 +25,7 @@ STEPS = 5
 ACTIVATION = {f"{way}{kind}" for way in ("forward", "backward") for kind in ("", "_1d", "_2d")}
 GROUPS = {  # any other kernel is of the first group that has a part of its name
     "layout": ("nchwToNhwc", "nhwcToNchw", "transpose", "Transpose"),
-    "batch norm": ("batch_norm", "bn_", "BatchNorm", "batchnorm"),
+    "batch norm": ("batch_norm", "bn_", "BatchNorm", "batchnorm", "normalisation"),
     "optimiser": ("FusedAdam", "fused_adam", "multi_tensor"),
     "convolution": ("conv", "cudnn", "gemm", "xmma", "cutlass", "implicit", "wgrad", "dgrad"),
     "copy and fill": ("Memcpy", "Memset", "copy", "fill"),
