@@ -104,11 +104,14 @@ def whole_cuts(edge: int, direction: str) -> list[Blocks]:
         results = cut.planes * edge**2 + rows * (edge + products * cut.fine_columns)
         return results / (32 * cut.warps)
 
-    return [
+    fitting = [
         cut
         for cut in cuts
         if REGISTERS[0] <= numbers(cut) <= REGISTERS[1] and cut.planes * cut.fine_rows >= ROWS
     ]
+    # Those that take somewhat more than 128 registers in all may do with 128.
+    limited = [replace(cut, registers=128) for cut in fitting if 48 <= numbers(cut) <= 96]
+    return fitting + limited
 
 
 def row_cuts(shape: Shape, boundary: Boundary) -> list[Cut]:
@@ -289,8 +292,12 @@ class Report:
 
 
 def written(cut: Blocks) -> str:
-    stages = "" if cut.stages == 2 else f", stages={cut.stages}"
-    return f"Blocks({cut.planes}, {cut.fine_rows}, {cut.fine_columns}, {cut.warps}{stages})"
+    given = [str(n) for n in (cut.planes, cut.fine_rows, cut.fine_columns, cut.warps)]
+    if cut.stages != 2:
+        given.append(f"stages={cut.stages}")
+    if cut.registers is not None:
+        given.append(f"registers={cut.registers}")
+    return f"Blocks({', '.join(given)})"
 
 
 def print_table(report: Report) -> None:

@@ -154,7 +154,7 @@ def network(**fields) -> CNO:
 
 def gradients(model: CNO, u: Tensor) -> list[Tensor]:
     v = model(u)
-    return [v, *torch.autograd.grad(v.square().mean(), list(model.parameters()))]
+    return [v.detach(), *torch.autograd.grad(v.square().mean(), list(model.parameters()))]
 
 
 @pytest.fixture

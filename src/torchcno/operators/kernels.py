@@ -259,6 +259,13 @@ class Blocks:
     fine_columns: int  # columns of the fine grid at a time
     warps: int
     stages: int = 2  # loads of matrices in flight
+    registers: int | None = None  # of a thread, at most: fewer let more programs run at once
+
+    @property
+    def options(self) -> dict[str, int]:
+        """What Triton compiles with."""
+        limit = {} if self.registers is None else {"maxnreg": self.registers}
+        return {"num_warps": self.warps, "num_stages": self.stages, **limit}
 
 
 # (forward, backward) by the widest block of a plane, channels first (False) or last (True): the
@@ -419,8 +426,7 @@ def _cut_planes(
         "BF": fine_rows,
         "BG": fine_columns,
         "P": planes,
-        "num_warps": blocks.warps,
-        "num_stages": blocks.stages,
+        **blocks.options,
     }
     return (batch * channels // planes,), sizes
 
@@ -440,8 +446,7 @@ def _cut_lines(
         "BG": fine_columns,
         "BW_OUT": power_of_two(len(downs[0])),
         "P": LINES.planes,
-        "num_warps": LINES.warps,
-        "num_stages": LINES.stages,
+        **LINES.options,
     }
     return (_multiple(batch * channels, LINES.planes) // LINES.planes,), sizes
 
