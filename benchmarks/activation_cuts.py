@@ -6,7 +6,8 @@
 The shapes are those of the navier-stokes CNO, batch 32, in the arithmetic of training. Every cut is
 tried on the shape of most work of each entry of `kernels.BLOCKS`; then the fastest, and the one in
 use, on all shapes of that entry with either boundary. Prints the table of the cuts that take the
-network's activations the least time. `--rows` also times planes row by row, on the first shapes.
+network's activations the least time. `--rows` also times planes row by row, on the first shapes
+with either boundary.
 
 Cuts are compiled before, in parallel processes; Triton finds the results in its cache. The JSON
 grows as they are timed. Without a device `--list` prints what would be tried.
@@ -122,16 +123,17 @@ def row_cuts(shape: Shape, boundary: Boundary) -> list[Cut]:
 
 def first_round(of_network: Counter[Shape], rows: bool) -> list[Launch]:
     """Every cut on one shape an entry, the cuts in use first."""
-    columns = []
+    columns: list[list[Launch]] = []
     for (edge, last), used in sorted(IN_USE.items(), key=lambda item: -item[0][0]):
         if edge not in {max(16, *shape[1:]) for shape in of_network}:
             continue
         shape = heaviest(of_network, edge)
         for direction, now in zip(DIRECTIONS, used, strict=True):
-            cuts: list[Blocks | Cut] = [now, *(c for c in whole_cuts(edge, direction) if c != now)]
-            if rows and edge >= 32:
-                cuts += row_cuts(shape, "zero")
+            cuts = dict.fromkeys([now, *whole_cuts(edge, direction)])
             columns.append([Launch(shape, direction, "zero", last, cut) for cut in cuts])
+            for boundary in BOUNDARIES if rows and edge >= 32 else ():
+                by_rows = row_cuts(shape, boundary)
+                columns.append([Launch(shape, direction, boundary, last, cut) for cut in by_rows])
     # By turns: where the time does not suffice, no entry goes without.
     return [launch for turn in zip_longest(*columns) for launch in turn if launch is not None]
 

@@ -269,8 +269,8 @@ class Blocks:
 
 
 # (forward, backward) by the widest block of a plane, channels first (False) or last (True): the
-# fastest on an H200 over the activations of the 64² network (results/bench-step-h200.json); at 128
-# what compiles without spills.
+# fastest on an H200 over the activations of the 64² network (results/bench-step-h200.json), with
+# products in TF32; at 128 what compiles without spills.
 BLOCKS: dict[tuple[int, bool], tuple[Blocks, Blocks]] = {
     (16, False): (Blocks(4, 16, 64, 4), Blocks(4, 16, 64, 4)),
     (32, False): (Blocks(4, 32, 32, 4), Blocks(4, 32, 32, 4)),
