@@ -229,10 +229,17 @@ def _empty_output(x: Tensor, downs: Sequence[Tensor]) -> Tensor:
 _refused: set[tuple[Any, ...]] = set()
 
 
+def _signature(argument: Any) -> Any:
+    """What programs are compiled for."""
+    if isinstance(argument, Tensor):
+        return argument.dtype, argument.shape
+    return tuple(map(_signature, argument)) if isinstance(argument, list | tuple) else argument
+
+
 def _or_dense(launch: Callable[..., Any], dense: Callable[..., Any], *arguments: Any) -> Any:
     """`launch`, or `dense` from the first time on that these shapes have no working kernel."""
-    *_, x, _bias, ups, downs, sigma = arguments
-    key = (launch, x.dtype, x.shape, *(m.shape for m in [*ups, *downs]), sigma)
+    x = arguments[0]
+    key = (launch, *map(_signature, arguments))
     if key in _refused:
         return dense(*arguments)
     try:
@@ -333,7 +340,7 @@ def launch_backward(
     sigma: str,
     norm: Normalisation | None = None,
 ) -> tuple[Tensor, ...]:
-    """(dX, db) by a Triton program; with a `norm` (G, db, dγ), G the gradient of what leaves it."""
+    """(dX, db) by a Triton program; with a `norm` (dX, db, dγ), and dβ is db."""
     from torchcno.operators import triton_activation, triton_streaming
 
     x = x.contiguous(memory_format=_memory_format(x))
@@ -365,20 +372,22 @@ def launch_backward(
         matrices = _operands(ups, downs, sizes, arithmetic)
         given = (dy, x, bias, *_normalisation(norm), *matrices)
         triton_activation.backward_2d[grid](*given, dx, sums, **sizes, **names)
-    return dx, *sums.sum((1, 2)).to(bias.dtype)
+    sums = sums.sum((1, 2)).to(bias.dtype)
+    if norm is not None:
+        _launch_normalisation_backward(dx, x, sums, norm)
+    return dx, *sums
 
 
-def launch_normalisation_backward(
-    dx: Tensor, x: Tensor, dshift: Tensor, dweight: Tensor, norm: Normalisation
+def _launch_normalisation_backward(
+    dx: Tensor, x: Tensor, sums: Tensor, norm: Normalisation
 ) -> None:
-    """Make dX of the G that `launch_backward` gave, in place."""
+    """Make dX of the gradient G of what leaves `norm`, in place, with the `sums` dβ and dγ."""
     from torchcno.operators import triton_activation
 
     mean, variance, weight, _, eps, share = norm
-    x = x.contiguous(memory_format=_memory_format(x))
     block = 1024
     triton_activation.normalisation_backward[(_multiple(x.numel(), block) // block,)](
-        dx, x, dshift, dweight, mean, variance, weight, eps, share, x.numel(),
+        dx, x, sums, mean, variance, weight, eps, share, x.numel(),
         C=x.shape[1], SPACE=math.prod(x.shape[2:]), BLOCK=block,
         CHANNELS_LAST=_memory_format(x) == torch.channels_last,
     )  # fmt: skip

@@ -68,13 +68,10 @@ def fused(x: Tensor, norm: nn.BatchNorm2d, activation: Activation) -> Tensor:
     if norm.training:
         mean, variance = batch_statistics(x.detach(), norm)
         share = x.shape[1] / x.numel()
+    parameters = (activation.bias, norm.weight, norm.bias)
+    matrices = (activation.ups, activation.downs)
     y: Tensor = _NormalisedActivation.apply(
-        *Normalisation(mean, variance, norm.weight, norm.bias, norm.eps, share),
-        x,
-        activation.bias,
-        activation.ups,
-        activation.downs,
-        activation.sigma,
+        x, *parameters, mean, variance, norm.eps, share, *matrices, activation.sigma
     )
     return y
 
@@ -87,64 +84,53 @@ def batch_statistics(x: Tensor, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
 
 
 class _NormalisedActivation(torch.autograd.Function):
-    """Y of a `Normalisation`, x, b, U, D and σ."""
+    """Y of x, b, γ, β, μ, v, ε, `share` (as in `Normalisation`), U, D and σ."""
 
     @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> Tensor:
-        *norm, x, bias, ups, downs, sigma = arguments
-        mean, variance, weight, shift, *ctx.floats = norm
-        ctx.save_for_backward(mean, variance, weight, shift, x, bias)
-        ctx.constants = ups, downs, sigma
-        y: Tensor = kernels._or_dense(
-            _launch, _dense, Normalisation(*norm), x, bias, ups, downs, sigma
-        )
+    def forward(ctx: Any, x: Tensor, bias: Tensor, *arguments: Any) -> Tensor:
+        weight, shift, mean, variance, eps, share, *matrices_and_sigma = arguments
+        norm = Normalisation(mean, variance, weight, shift, eps, share)
+        ctx.save_for_backward(x, bias, mean, variance, weight, shift)
+        ctx.constants = eps, share, matrices_and_sigma
+        given = (x, bias, *matrices_and_sigma, norm)
+        y: Tensor = kernels._or_dense(kernels.launch_forward, _dense, *given)
         return y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        *affine, x, bias = ctx.saved_tensors
-        arguments = (dy, Normalisation(*affine, *ctx.floats), x, bias, *ctx.constants)
+        x, bias, mean, variance, weight, shift = ctx.saved_tensors
+        eps, share, matrices_and_sigma = ctx.constants
+        norm = Normalisation(mean, variance, weight, shift, eps, share)
+        given = (dy, x, bias, *matrices_and_sigma, norm)
         if torch.is_grad_enabled():  # to be differentiated again: by operations that can be
-            dx, dbias, dweight = _dense_backward(*arguments)
+            dx, dbias, dweight = _dense_backward(*given)
         else:
-            dx, dbias, dweight = kernels._or_dense(_launch_backward, _dense_backward, *arguments)
-        return None, None, dweight, dbias, None, None, dx, dbias, None, None, None
+            dx, dbias, dweight = kernels._or_dense(kernels.launch_backward, _dense_backward, *given)
+        return dx, dbias, dweight, dbias, *[None] * 7
 
 
-def _launch(
-    norm: Normalisation, x: Tensor, bias: Tensor, ups: Matrices, downs: Matrices, sigma: str
+def _dense(
+    x: Tensor, bias: Tensor, ups: Matrices, downs: Matrices, sigma: str, norm: Normalisation
 ) -> Tensor:
-    return kernels.launch_forward(x, bias, ups, downs, sigma, norm)
-
-
-def _launch_backward(
-    dy: Tensor,
-    norm: Normalisation,
-    x: Tensor,
-    bias: Tensor,
-    ups: Matrices,
-    downs: Matrices,
-    sigma: str,
-) -> tuple[Tensor, ...]:
-    dx, dbias, dweight = kernels.launch_backward(dy, x, bias, ups, downs, sigma, norm)
-    kernels.launch_normalisation_backward(dx, x, dbias, dweight, norm)
-    return dx, dbias, dweight
-
-
-def _dense(norm: Normalisation, x: Tensor, *others: Any) -> Tensor:
     mean, variance, weight, shift, eps, share = norm
     if share:  # batch norm makes the statistics again, for their gradient
         x = F.batch_norm(x, None, None, weight, shift, training=True, eps=eps)
     else:
         x = F.batch_norm(x, mean, variance, weight, shift, eps=eps)
-    return kernels._dense(x, *others)
+    return kernels._dense(x, bias, ups, downs, sigma)
 
 
 def _dense_backward(
-    dy: Tensor, norm: Normalisation, x: Tensor, bias: Tensor, *others: Any
+    dy: Tensor,
+    x: Tensor,
+    bias: Tensor,
+    ups: Matrices,
+    downs: Matrices,
+    sigma: str,
+    norm: Normalisation,
 ) -> tuple[Tensor, ...]:
     def forward(x: Tensor, bias: Tensor, weight: Tensor) -> Tensor:
-        return _dense(norm._replace(weight=weight), x, bias, *others)
+        return _dense(x, bias, ups, downs, sigma, norm._replace(weight=weight))
 
     gradients: tuple[Tensor, ...] = torch.func.vjp(forward, x, bias, norm.weight)[1](dy)
     return gradients

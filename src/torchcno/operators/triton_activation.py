@@ -445,8 +445,7 @@ def backward_2d(
 def normalisation_backward(
     dx,
     x,
-    dshift,
-    dweight,
+    sums,
     mean,
     variance,
     weight,
@@ -458,14 +457,14 @@ def normalisation_backward(
     CHANNELS_LAST: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """dX = γ / √(v + ε) (G − (dβ + X̂ dγ) / n), in the place of G; `share` is 1/n."""
+    """dX = γ / √(v + ε) (G − (dβ + X̂ dγ) / n) in the place of G; `sums` are dβ, dγ, `share` 1/n."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = i < SIZE
     c = i % C if CHANNELS_LAST else i // SPACE % C
     inverse = tl.rsqrt(tl.load(variance + c) + eps)
     X = (tl.load(x + i, mask=mask, other=0.0).to(tl.float32) - tl.load(mean + c)) * inverse
     G = tl.load(dx + i, mask=mask, other=0.0).to(tl.float32)
-    G -= share * (tl.load(dshift + c) + X * tl.load(dweight + c))
+    G -= share * (tl.load(sums + c) + X * tl.load(sums + C + c))
     G *= tl.load(weight + c) * inverse
     tl.store(dx + i, G.to(dx.dtype.element_ty), mask=mask)
 
