@@ -250,7 +250,7 @@ def run_processes(folder: Path, *launcher: str, strategy: str = "ddp", stop_afte
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
         check=False,
     )
     assert result.returncode == 0, result.stderr
