@@ -35,6 +35,9 @@ from torchcno.training.step import Step, eager_step, graphed_step
 
 # What the seed of a run makes random, each from a stream of its own.
 ORDER, DROPOUT, SYMMETRY = range(3)
+# Batches that are evaluated at a time. Nothing is kept for gradients, so they take less memory than
+# a step does; on a GPU one large batch is over sooner than four that are waited for.
+AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -273,7 +276,8 @@ class _Run:
         state, size = self.state, self.recipe.batch_size
         if state.average is not None:
             recalibrate_batch_norm(state.average.model, self.train.inputs, size)
-        error = validation_error(Network(state.evaluated, self.mask), self.val, size)
+        network = Network(state.evaluated, self.mask)
+        error = validation_error(network, self.val, AT_ONCE * size)
         return self.fabric.broadcast(error)
 
     @property
@@ -378,7 +382,8 @@ def laid_out(model: nn.Module) -> nn.Module:
     if getattr(model, "CHANNELS_LAST", False):
         for weight in model.parameters():
             if weight.ndim == 4:
-                weight.data = weight.data.contiguous(memory_format=torch.channels_last)
+                # A clone: with one channel in, a weight is `contiguous` both ways, as it is.
+                weight.data = weight.data.clone(memory_format=torch.channels_last)
     return model
 
 
