@@ -250,7 +250,7 @@ def run_processes(folder: Path, *launcher: str, strategy: str = "ddp", stop_afte
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
         check=False,
     )
     assert result.returncode == 0, result.stderr
@@ -281,9 +281,15 @@ def test_two_processes_follow_the_loss_curve_of_one(one_process, tmp_path, strat
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("precision", ["32", "tf32", "bf16-mixed"])
-def test_a_captured_run_follows_the_eager_one_and_goes_on(small_run, tmp_path, precision):
-    recipe = replace(small_run.RECIPE, precision=precision, epochs=6, checkpoint_every=1e9)
+@pytest.mark.parametrize(
+    ("precision", "optimizer"),
+    [("32", "adamw"), ("tf32", "adamw"), ("bf16-mixed", "adamw"), ("32", "muon")],
+)
+def test_a_captured_run_follows_the_eager_one_and_goes_on(
+    small_run, tmp_path, precision, optimizer
+):
+    changes = {"precision": precision, "optimizer": optimizer, "checkpoint_every": 1e9}
+    recipe = replace(small_run.RECIPE, epochs=6, **changes)
     train, val = small_run.data(103, 1), small_run.data(20, 2)
     model = small_run.network
     fit(model(), train, val, replace(recipe, fast="off"), tmp_path / "eager", seed=3)

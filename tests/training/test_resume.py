@@ -52,6 +52,22 @@ def test_killed_at_random_moments(small_run, undisturbed, tmp_path):
     assert_same_run(undisturbed, tmp_path / "run")
 
 
+def test_every_optimizer_goes_on(small_run, tmp_path):
+    """Muon keeps its moments in another order than the model its weights."""
+    recipe = replace(small_run.RECIPE, optimizer="muon", epochs=4)
+    arguments = small_run.data(103, 1), small_run.data(20, 2), recipe
+
+    def stop(epoch):
+        if epoch.epoch == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    fit(small_run.network(), *arguments, tmp_path / "alone", seed=3)
+    with pytest.raises(Interrupted):
+        fit(small_run.network(), *arguments, tmp_path / "stopped", seed=3, on_epoch=stop)
+    fit(small_run.network(), *arguments, tmp_path / "stopped", seed=3, resume=True)
+    assert_same_run(tmp_path / "alone", tmp_path / "stopped")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_asked_to_stop_in_the_middle_of_an_epoch(small_run, undisturbed, tmp_path, number):
     model, recipe, calls = small_run.network(), replace(small_run.RECIPE, checkpoint_every=1e9), []

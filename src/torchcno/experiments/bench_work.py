@@ -13,8 +13,9 @@ from torchcno.evaluation.timing import wait
 from torchcno.experiments.build import build_model
 from torchcno.operators.activation import SIGMAS, Activation
 from torchcno.problems.problem import Problem
-from torchcno.training.loop import adamw, laid_out
+from torchcno.training.loop import laid_out
 from torchcno.training.losses import LOSSES
+from torchcno.training.optimizers import optimizer_of
 from torchcno.training.pairs import Network
 from torchcno.training.recipe import Recipe
 from torchcno.training.step import WARM_UP, eager_step, graphed_step
@@ -86,10 +87,10 @@ class Batch:
 
 
 def training_step(way: Way, problem: Problem, batch: Batch) -> Work:
-    """Forward, backward and AdamW of the network for `problem`, as `fit` runs them."""
+    """Forward, backward and optimiser of the network for `problem`, as `fit` runs them."""
     recipe = Recipe()
     network = _network(way, problem, batch).train()
-    optimizer = adamw(network, recipe, batch.device)
+    optimizer = optimizer_of(network, recipe, batch.device)
     make = graphed_step if _is_captured(way, batch) else eager_step
     step = make(Network(network, mask=None, mixed=way.mixed), optimizer, LOSSES[recipe.loss])
     inputs, targets = batch.noise(network), batch.noise(network)

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Generator, Tensor, nn
-from torch.optim import AdamW, Optimizer
 
 from torchcno.selection import select
 from torchcno.training.augmentation import AUGMENTATIONS
@@ -25,6 +24,7 @@ from torchcno.training.averaging import WeightAverage, recalibrate_batch_norm
 from torchcno.training.hardware import Fabric, Hardware, arithmetic, launch
 from torchcno.training.interruption import stop_requests
 from torchcno.training.losses import LOSSES
+from torchcno.training.optimizers import optimizer_of, set_rate
 from torchcno.training.pairs import Mask, Network, Pairs, validation_error
 from torchcno.training.recipe import Recipe
 from torchcno.training.run_folder import RunFolder
@@ -35,6 +35,9 @@ from torchcno.training.step import Step, eager_step, graphed_step
 
 # What the seed of a run makes random, each from a stream of its own.
 ORDER, DROPOUT, SYMMETRY = range(3)
+# Batches that are evaluated at a time. Nothing is kept for gradients, so they take less memory than
+# a step does; on a GPU one large batch is over sooner than four that are waited for.
+AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -196,7 +199,7 @@ class _Run:
         batches = self.batches()
         state.model.train()
         while progress.batch < self.steps_per_epoch:
-            _set_rate(state.optimizer, self.rate(progress.batch))
+            set_rate(state.optimizer, self.rate(progress.batch))
             state.loss_sum += step(*self.augmented(batches[progress.batch]))
             progress.batch += 1
             if state.average is not None:
@@ -273,7 +276,8 @@ class _Run:
         state, size = self.state, self.recipe.batch_size
         if state.average is not None:
             recalibrate_batch_norm(state.average.model, self.train.inputs, size)
-        error = validation_error(Network(state.evaluated, self.mask), self.val, size)
+        network = Network(state.evaluated, self.mask)
+        error = validation_error(network, self.val, AT_ONCE * size)
         return self.fabric.broadcast(error)
 
     @property
@@ -362,7 +366,7 @@ def _first_state(
     model = placed(model)
     return State(
         model=model,
-        optimizer=adamw(model, recipe, device),
+        optimizer=optimizer_of(model, recipe, device),
         average=average,
         loss_sum=torch.zeros((), dtype=torch.float64, device=device),
         best={},
@@ -378,31 +382,9 @@ def laid_out(model: nn.Module) -> nn.Module:
     if getattr(model, "CHANNELS_LAST", False):
         for weight in model.parameters():
             if weight.ndim == 4:
-                weight.data = weight.data.contiguous(memory_format=torch.channels_last)
+                # A clone: with one channel in, a weight is `contiguous` both ways, as it is.
+                weight.data = weight.data.clone(memory_format=torch.channels_last)
     return model
-
-
-def adamw(model: nn.Module, recipe: Recipe, device: torch.device) -> Optimizer:
-    """AdamW in one kernel; on CUDA with all that it reads there, for a graph to hold its step."""
-    weights = list(model.parameters())
-    if is_sharded(model):
-        return AdamW(weights, lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
-    cuda = device.type == "cuda"
-    return AdamW(
-        weights,
-        lr=torch.tensor(recipe.learning_rate, device=device) if cuda else recipe.learning_rate,
-        weight_decay=recipe.weight_decay,
-        capturable=cuda,
-        fused=not any(w.is_complex() for w in weights),  # the fused kernel knows no complex weights
-    )
-
-
-def _set_rate(optimizer: Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
-        else:
-            group["lr"] = rate
 
 
 def _make_step(state: State, recipe: Recipe, mask: Mask | None, fabric: Fabric) -> Step:

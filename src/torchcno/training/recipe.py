@@ -5,6 +5,7 @@ from typing import Literal, get_args
 
 from torchcno.selection import select
 
+Optimizer = Literal["adamw", "muon"]
 Schedule = Literal["step", "cosine", "one-cycle"]
 Loss = Literal["relative-l1", "relative-l2", "weighted-l2"]
 Augmentation = Literal["none", "translations", "square"]
@@ -12,6 +13,7 @@ Precision = Literal["32", "tf32", "bf16-mixed"]
 Fast = Literal["auto", "off"]
 
 CHOICES = {
+    "optimizer": Optimizer,
     "schedule": Schedule,
     "loss": Loss,
     "augmentation": Augmentation,
@@ -22,7 +24,7 @@ CHOICES = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """One training run with AdamW (section C.2 of the paper).
+    """One training run (section C.2 of the paper).
 
     A batch is the whole batch, over all devices. The paper searches learning rate, γ and w for each
     model and problem; the defaults here are the middle of its tables.
@@ -31,6 +33,7 @@ class Recipe:
     epochs: int = 1000
     batch_size: int = 32
     samples: int | None = None  # the first so many of the training set; None: all
+    optimizer: Optimizer = "adamw"
     learning_rate: float = 1e-3  # η
     weight_decay: float = 1e-6  # w
     schedule: Schedule = "step"

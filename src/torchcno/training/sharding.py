@@ -40,7 +40,11 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def share(tensor: Tensor, like: Tensor) -> Tensor:
-    """What this process keeps of a whole tensor, if `like` is divided; else all of it."""
+    """What this process keeps of a whole tensor: its share if `like` is divided, else all of it.
+
+    It lies in memory as `like` does: kernels that step through weights and moments side by side
+    take no notice of strides.
+    """
     if not isinstance(like, DTensor):
-        return tensor
+        return torch.empty_like(like).copy_(tensor)
     return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements)

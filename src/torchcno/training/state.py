@@ -71,9 +71,10 @@ class State:
         load_into(self.model, groups["model"], "the checkpoint")
         if self.average:
             load_into(self.average.model, groups["average"], "the checkpoint")
+        weights = [w for group in self.optimizer.param_groups for w in group["params"]]
         moments = {
             i: {name: share(t, w) if t.shape == w.shape else t for name, t in entries.items()}
-            for i, w in enumerate(self.model.parameters())
+            for i, w in enumerate(weights)
             if (entries := groups.get(f"optimizer.{i}"))
         }
         # Rate and decay are the recipe's: only the moments are state.

@@ -1,0 +1,125 @@
+"""Muon: steps of the same length in every direction of a weight matrix."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.adamw import adamw
+
+MOMENTUM = 0.95  # μ
+# p(σ) = aσ + bσ³ + cσ⁵ of Jordan et al. (2024). Five times over it takes singular values from all
+# of (0.01, 1) to about one, where a series that converges to one is slow to lift the small ones.
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+ITERATIONS = 5
+LENGTH = 0.2  # root mean square of a step's entries at η = 1, as AdamW's (Liu et al., 2025)
+BETAS, EPSILON = (0.9, 0.999), 1e-8  # of AdamW
+
+
+class Muon(Optimizer):
+    """Steps along the orthogonal matrix nearest to the averaged gradient, and AdamW for the rest.
+
+        M ← μM + (1 − μ)G      W ← (1 − ηw)W − η · 0.2 √max(m, n) · O(μM + (1 − μ)G)
+
+    with O(UΣVᵀ) ≈ UVᵀ, for real weights of two and more axes as matrices, a row an output channel.
+    Biases, scales and complex weights follow AdamW. The factor makes the entries of a step as large
+    as AdamW's, so that one rate η and one decay w serve both.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float | Tensor = 1e-3,
+        weight_decay: float = 0.0,
+        capturable: bool = False,
+    ) -> None:
+        weights = list(params)
+        groups = [
+            {"params": [w for w in weights if _is_matrix(w) == matrices], "matrices": matrices}
+            for matrices in (True, False)
+        ]
+        defaults = {"lr": lr, "weight_decay": weight_decay, "capturable": capturable}
+        super().__init__([group for group in groups if group["params"]], defaults)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One step; a CUDA graph can hold it if `lr` is a tensor on the device."""
+        for group in self.param_groups:
+            weights = [w for w in group["params"] if w.grad is not None]
+            if group["matrices"]:
+                self._move_matrices(weights, group)
+            else:
+                self._move_others(weights, group)
+
+    def _move_matrices(self, weights: list[Tensor], group: dict[str, Any]) -> None:
+        alike: dict[torch.Size, list[Tensor]] = defaultdict(list)  # in one product each
+        for weight in weights:
+            alike[weight.shape].append(weight)
+        for same in alike.values():
+            averages = [self._state(weight)["exp_avg"] for weight in same]
+            gradients = _gradients(same)
+            torch._foreach_lerp_(averages, gradients, 1 - MOMENTUM)
+            ahead = torch._foreach_lerp(gradients, averages, MOMENTUM)
+            directions = orthogonalized(torch.stack([a.flatten(1) for a in ahead]))
+            moves = directions * (group["lr"] * LENGTH * max(directions.shape[1:]) ** 0.5)
+            torch._foreach_mul_(same, 1 - group["lr"] * group["weight_decay"])
+            torch._foreach_sub_(same, [move.reshape(same[0].shape) for move in moves])
+
+    def _move_others(self, weights: list[Tensor], group: dict[str, Any]) -> None:
+        states = [self._state(weight) for weight in weights]
+        is_complex = any(weight.is_complex() for weight in weights)
+        adamw(
+            weights,
+            _gradients(weights),
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],
+            [state["step"] for state in states],
+            fused=not is_complex,
+            has_complex=is_complex,
+            capturable=group["capturable"],
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            beta1=BETAS[0],
+            beta2=BETAS[1],
+            eps=EPSILON,
+            amsgrad=False,
+            maximize=False,
+        )
+
+    def _state(self, weight: Tensor) -> dict[str, Tensor]:
+        state: dict[str, Tensor] = self.state[weight]
+        if not state:
+            state["exp_avg"] = torch.zeros_like(weight)
+            if not _is_matrix(weight):
+                state["exp_avg_sq"] = torch.zeros_like(weight)
+                state["step"] = torch.zeros((), device=weight.device)
+        return state
+
+
+def _is_matrix(weight: Tensor) -> bool:
+    return weight.ndim >= 2 and not weight.is_complex()
+
+
+def _gradients(weights: list[Tensor]) -> list[Tensor]:
+    return [weight.grad for weight in weights if weight.grad is not None]
+
+
+def orthogonalized(matrices: Float[Tensor, "k m n"]) -> Float[Tensor, "k m n"]:
+    """U p(p(… p(Σ))) Vᵀ ≈ UVᵀ of matrices UΣVᵀ, by products alone.
+
+    Divided by its Frobenius norm, a matrix has singular values of at most one; from then on
+    X ← aX + b(XXᵀ)X + c(XXᵀ)²X applies p to them.
+    """
+    _, m, n = matrices.shape
+    if m > n:
+        return orthogonalized(matrices.mT).mT  # XXᵀ is the smaller square then
+    a, b, c = COEFFICIENTS
+    x = matrices / matrices.norm(dim=(1, 2), keepdim=True).clamp(min=1e-30)  # zero stays zero
+    for _ in range(ITERATIONS):
+        square = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
+    return x

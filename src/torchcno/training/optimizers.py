@@ -1,0 +1,53 @@
+"""The optimisers of a recipe."""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+
+from torchcno.selection import select
+from torchcno.training.muon import Muon
+from torchcno.training.recipe import Recipe
+from torchcno.training.sharding import is_sharded
+
+
+def adamw(
+    params: Iterable[Tensor], lr: float | Tensor, weight_decay: float, capturable: bool
+) -> Optimizer:
+    """AdamW in one kernel; that knows no complex weights."""
+    weights = list(params)
+    fused = not any(weight.is_complex() for weight in weights)
+    return AdamW(weights, lr=lr, weight_decay=weight_decay, capturable=capturable, fused=fused)
+
+
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adamw": adamw, "muon": Muon}
+
+
+def optimizer_of(model: nn.Module, recipe: Recipe, device: torch.device) -> Optimizer:
+    """The recipe's; on CUDA with all that it reads there, for a graph to hold its step."""
+    rate, decay = recipe.learning_rate, recipe.weight_decay
+    if is_sharded(model):
+        if recipe.optimizer != "adamw":
+            raise ValueError(
+                f"{recipe.optimizer} needs weights whole, and the strategy fsdp divides them; "
+                "use the strategy ddp, or the optimizer adamw."
+            )
+        return AdamW(model.parameters(), lr=rate, weight_decay=decay)
+    cuda = device.type == "cuda"
+    make = select(OPTIMIZERS, recipe.optimizer, "optimizer")
+    return make(
+        model.parameters(),
+        lr=torch.tensor(rate, device=device) if cuda else rate,
+        weight_decay=decay,
+        capturable=cuda,
+    )
+
+
+def set_rate(optimizer: Optimizer, rate: float) -> None:
+    """Take `rate` from the next step on."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate

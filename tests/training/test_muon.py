@@ -1,0 +1,80 @@
+"""Steps of Muon: all directions of a matrix alike, and AdamW for what is no matrix."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from torchcno.training import Recipe, optimizers
+from torchcno.training.muon import LENGTH, Muon, orthogonalized
+
+
+def matrices(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def rotation(n: int, seed: int) -> torch.Tensor:
+    return torch.linalg.qr(matrices(n, n, seed=seed))[0]
+
+
+@pytest.mark.parametrize(("m", "n"), [(6, 40), (40, 6), (16, 16)])
+def test_singular_values_become_about_one_and_vectors_stay(m, n):
+    u, _, v = torch.linalg.svd(matrices(3, m, n), full_matrices=False)
+    values = torch.logspace(0, -2, min(m, n), dtype=torch.float64)
+    result = orthogonalized(u * values @ v)
+    inner = u.mT @ result @ v.mT
+    diagonal = inner.diagonal(dim1=1, dim2=2)
+    assert (diagonal - 1).abs().max() < 0.4
+    torch.testing.assert_close(inner, torch.diag_embed(diagonal), atol=1e-12, rtol=0)
+
+
+def test_rotated_and_scaled_gradients_make_rotated_steps():
+    q, g, r = rotation(5, 1), matrices(2, 5, 9), rotation(9, 2)
+    torch.testing.assert_close(orthogonalized(1e-9 * q @ g @ r), q @ orthogonalized(g) @ r)
+
+
+def test_no_gradient_makes_no_step():
+    assert orthogonalized(torch.zeros(1, 3, 4)).eq(0).all()
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_a_step_is_as_long_as_one_of_adamw(memory_format):
+    weights = [
+        nn.Parameter(matrices(8, 4, 3, 3, seed=i).to(memory_format=memory_format)) for i in (1, 2)
+    ]
+    before = [w.detach().clone() for w in weights]
+    for i, w in enumerate(weights):
+        w.grad = matrices(8, 4, 3, 3, seed=3 + i)
+    Muon(weights, lr=0.1, weight_decay=0.5).step()
+    for w, old in zip(weights, before, strict=True):
+        step = (w.detach() - 0.95 * old).flatten(1)
+        assert step.square().mean().sqrt() == pytest.approx(0.1 * LENGTH, rel=0.2)
+        # The first average is 0.05 G, so it looks ahead along G itself.
+        direction = orthogonalized(w.grad.flatten(1)[None])[0]
+        torch.testing.assert_close(step, -0.1 * LENGTH * 36**0.5 * direction)
+
+
+def test_what_is_no_matrix_follows_adamw():
+    def network() -> nn.ParameterList:
+        return nn.ParameterList(
+            [matrices(5, dtype=torch.float32), matrices(3, 4, dtype=torch.complex64)]
+        )
+
+    ours, theirs = network(), network()
+    muon = Muon(ours, lr=0.02, weight_decay=0.1)
+    adamw = torch.optim.AdamW(theirs, lr=0.02, weight_decay=0.1)
+    for seed in range(5):
+        for weights, optimizer in ((ours, muon), (theirs, adamw)):
+            for w in weights:
+                w.grad = matrices(*w.shape, seed=seed, dtype=w.dtype)
+            optimizer.step()
+    for mine, w in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, w)
+
+
+def test_divided_weights_are_refused(monkeypatch):
+    monkeypatch.setattr(optimizers, "is_sharded", lambda model: True)
+    recipe = replace(Recipe(), optimizer="muon")
+    with pytest.raises(ValueError, match="muon needs weights whole, and the strategy fsdp"):
+        optimizers.optimizer_of(nn.Linear(2, 2), recipe, torch.device("cpu"))
