@@ -17,7 +17,8 @@ from torchcno.operators.resampling import activation_matrices
 
 CUDA = torch.cuda.is_available()  # without, `conftest.py` turns Triton's interpreter on
 
-TOLERANCE = {"fp32": 1e-5, "tf32": 2e-3, "bf16": 2e-2}
+TOLERANCE = {"fp32": 1e-5, "tf32": 2e-3, "fp16": 2e-3, "bf16": 2e-2}
+STORED = {"fp16": torch.float16, "bf16": torch.bfloat16}  # fields; others in float32
 FILTER = WindowedSinc()
 
 interpreted = pytest.mark.skipif(
@@ -80,8 +81,7 @@ def distance(a: Tensor, b: Tensor) -> float:
 def check_launches(x, bias, ups, downs, sigma="leaky_relu", arithmetic="fp32"):
     """The programs themselves against the definition."""
     torch.backends.cuda.matmul.allow_tf32 = arithmetic == "tf32"
-    if arithmetic == "bf16":
-        x = x.to(torch.bfloat16)
+    x = x.to(STORED.get(arithmetic, torch.float32))
     y, dy, dx, dbias = definition(x, bias, ups, downs, sigma)
     fused = kernels.launch_forward(x, bias, ups, downs, sigma)
     gradients = kernels.launch_backward(dy.to(x.dtype), x, bias, ups, downs, sigma)
@@ -215,7 +215,7 @@ def interpreter_with_bf16_products(monkeypatch):
 
 @interpreted
 @pytest.mark.usefixtures("interpreter_with_bf16_products")
-@pytest.mark.parametrize("arithmetic", ["tf32", "bf16"])
+@pytest.mark.parametrize("arithmetic", ["tf32", "fp16", "bf16"])
 @pytest.mark.parametrize("size", [(16,), (16, 16)], ids=["1d", "2d"])
 def test_rounded_arithmetic(size, arithmetic):
     check_launches(*fields(size), *matrices(size, size), "gelu", arithmetic)
@@ -264,6 +264,41 @@ def test_float16_is_as_accurate_as_tf32_at_any_scale(n, sigma, outlier, scale):
 @pytest.mark.parametrize("sigma", sorted(SIGMAS))
 def test_scaled_products_of_every_sigma(sigma, size):
     check_launches(*fields(size), *matrices(size, size), sigma, "tf32")
+
+
+@interpreted
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize(("n_in", "n_out"), [(8, 8), (16, 8), (8, 16), (32, 32)])
+def test_fields_stored_in_float16(n_in, n_out, layout):
+    x, bias = fields((n_in, n_in), batch=1)
+    x = x.contiguous(memory_format=layout)
+    check_launches(x, bias, *matrices((n_in, n_in), (n_out, n_out)), "gelu", "fp16")
+
+
+@interpreted
+@pytest.mark.parametrize("sigma", ["tanh", "polynomial"])
+def test_what_cannot_be_scaled_reads_and_writes_float16_too(sigma):
+    check_launches(*fields((8, 8)), *matrices((8, 8), (8, 8)), sigma, "fp16")
+
+
+@interpreted
+def test_rows_one_after_the_other_in_float16(monkeypatch):
+    monkeypatch.setattr(kernels, "LARGEST", {1: 256, 2: 0})
+    check_launches(*fields((8, 8), 1, 2), *matrices((8, 8), (8, 8)), "gelu", "fp16")
+
+
+@interpreted
+@pytest.mark.parametrize("scale", [2.0**-10, 1.0, 2.0**10])
+def test_float16_keeps_its_digits_over_its_range(scale):
+    # A field and a gradient with it or against it: by the power of two a plane, nothing is lost.
+    x, bias = fields((16, 16), batch=1)
+    ups, downs = matrices((16, 16), (16, 16))
+    x, dy, bias = (x * scale).half(), (x.flip(-1) / scale).half(), bias * scale
+    y, _, dx, dbias = definition(x, bias, ups, downs, "gelu", dy.double())
+    fused = kernels.launch_forward(x, bias, ups, downs, "gelu")
+    gradients = kernels.launch_backward(dy, x, bias, ups, downs, "gelu")
+    for result, truth in zip((fused, *gradients), (y, dx, dbias), strict=True):
+        assert distance(result, truth) < TOLERANCE["fp16"]
 
 
 @interpreted
@@ -343,7 +378,7 @@ def test_the_operator_keeps_the_contract_of_a_torch_operator(layout):
     torch.library.opcheck(torch.ops.torchcno.filtered_activation.default, arguments)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_autocast_leaves_the_type_of_the_field(dtype):
     x, bias = fields((8, 8))
     arguments = (x.to(dtype), bias, *matrices((8, 8), (8, 8)), "gelu")
@@ -397,8 +432,7 @@ def test_the_cpu_has_programs_for_local_filters_and_kinks_alone():
 def check_operator(x, bias, ups, downs, sigma="leaky_relu", arithmetic="tf32"):
     """The operator on the GPU, through autograd, against the definition in float64 there."""
     torch.backends.cuda.matmul.allow_tf32 = arithmetic == "tf32"
-    if arithmetic == "bf16":
-        x = x.to(torch.bfloat16)
+    x = x.to(STORED.get(arithmetic, torch.float32))
     layout = torch.channels_last if kernels._memory_format(x) == torch.channels_last else None
     x, bias = x.cuda(), bias.cuda().requires_grad_()
     x = (x.contiguous(memory_format=layout) if layout else x).requires_grad_()
@@ -442,6 +476,7 @@ def gradient_tolerance(sigma: str, arithmetic: str) -> float:
             ("tf32", torch.contiguous_format),
             ("tf32", torch.channels_last),
             ("fp32", torch.contiguous_format),
+            ("fp16", torch.channels_last),
             ("bf16", torch.channels_last),
         ]
     ],
@@ -466,7 +501,7 @@ def test_planes_beyond_the_chip_on_the_gpu(n_in, n_out, boundary, arithmetic):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("arithmetic", ["tf32", "bf16"])
+@pytest.mark.parametrize("arithmetic", ["tf32", "fp16", "bf16"])
 @pytest.mark.parametrize("n_out", [64, 128])
 def test_the_largest_planes_on_the_gpu(n_out, arithmetic):
     x, bias = fields((128, 128), batch=2, channels=3)

@@ -14,7 +14,7 @@ from torchcno.operators.filters import WindowedSinc
 from torchcno.operators.normalised import fused, normalised_activation
 
 CHANNELS = 4
-TOLERANCE = {False: 1e-5, True: 2e-3}  # of exact products and of rounded ones
+EXACT, ROUNDED = 1e-5, 2e-3  # errors of float32, and of factors of 11 bits
 
 interpreted = pytest.mark.skipif(
     torch.cuda.is_available(), reason="needs Triton's interpreter, which needs to be alone"
@@ -91,11 +91,11 @@ def distance(a: Tensor, b: Tensor) -> float:
     return float((a - b).norm() / b.norm())
 
 
-def check(x: Tensor, layer: Layer, tf32: bool = False) -> None:
-    torch.backends.cuda.matmul.allow_tf32 = tf32
+def check(x: Tensor, layer: Layer, tolerance: float = EXACT) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = tolerance > EXACT
     truth = results(in_parts, x.double(), layer.doubled())
     for result, true in zip(results(in_one, x, layer), truth, strict=True):
-        assert distance(result, true) < TOLERANCE[tf32]
+        assert distance(result, true) < tolerance
 
 
 @interpreted
@@ -110,7 +110,22 @@ def test_fused_is_batch_norm_and_then_the_activation(training, n_in, n_out, layo
 @interpreted
 @pytest.mark.parametrize("training", [True, False])
 def test_rounded_products(training):
-    check(field(16), Layer.random(16, 16).train(training), tf32=True)
+    check(field(16), Layer.random(16, 16).train(training), ROUNDED)
+
+
+@interpreted
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize("training", [True, False])
+def test_fields_stored_in_float16(training, layout):
+    x, layer = field(16).contiguous(memory_format=layout).half(), Layer.random(16, 16)
+    check(x, layer.train(training), ROUNDED)
+    y = in_one(x.requires_grad_(), layer)
+    y.sum().backward()
+    assert y.dtype == x.grad.dtype == torch.float16
+    assert {t.dtype for t in (*layer.state, *(p.grad for p in layer.parameters))} == {
+        torch.float32,
+        torch.int64,
+    }
 
 
 @interpreted
@@ -222,16 +237,17 @@ def test_captured_is_eager_on_the_gpu(batch):
 
 
 @pytest.mark.gpu
-def test_in_bfloat16_on_the_gpu(batch, monkeypatch):
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float16, 1e-2), (torch.bfloat16, 5e-2)])
+def test_in_half_precision_on_the_gpu(dtype, bound, batch, monkeypatch):
     model = network(activation="gelu").train()
     parts = copy.deepcopy(model)
-    with torch.autocast("cuda", torch.bfloat16), monkeypatch.context() as patch:
+    with torch.autocast("cuda", dtype), monkeypatch.context() as patch:
         decisions = count_fused(patch, allowed=True)
         result = gradients(model, batch)[0]
         assert all(decisions)
         count_fused(patch, allowed=False)
         truth = gradients(parts, batch)[0]
-    assert distance(result, truth.double()) < 5e-2
+    assert distance(result, truth.double()) < bound
 
 
 @pytest.mark.gpu

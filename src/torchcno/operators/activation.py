@@ -169,7 +169,9 @@ class PointwiseActivation(nn.Module):
         self, x: Float[Tensor, "batch channel *space"]
     ) -> Float[Tensor, "batch channel *out_space"]:
         """σ(x + b), pooled or repeated."""
-        x = SIGMAS[self.sigma](x + self.bias.view(-1, *[1] * len(self.size_in)))
+        # The type of x stays: under autocast the bias has more digits.
+        bias = self.bias.to(x.dtype).view(-1, *[1] * len(self.size_in))
+        x = SIGMAS[self.sigma](x + bias)
         coarser = tuple(map(min, self.size_in, self.size_out))
         if coarser != self.size_in:
             x = F.interpolate(x, coarser, mode="area")

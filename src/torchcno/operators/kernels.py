@@ -35,7 +35,7 @@ SCALED_SIGMAS = frozenset({"leaky_relu", "relu", "gelu", "silu"})
 LARGEST = {1: 256, 2: 128}
 LARGEST_EXACT = {1: 256, 2: 32}
 LARGEST_STREAMED = 2048  # points an axis of a plane that goes through the chip row by row
-DTYPES = frozenset({torch.float32, torch.bfloat16})
+DTYPES = frozenset({torch.float32, torch.float16, torch.bfloat16})
 
 
 class Normalisation(NamedTuple):
@@ -94,11 +94,12 @@ def fused_activation(
 ) -> Tensor:
     """D σ(U (x + b)) with one matrix of U and of D an axis; σ by its name.
 
-    x (batch, channel, *space) float32 or bfloat16, in either memory format, which the result keeps;
-    U: (n_fine, n_in), D: (n_out, n_fine) in float32. Products of float32 have factors of 11 bits
-    where `torch.backends.cuda.matmul.allow_tf32` says so: TF32, or float16 with a power of two for
-    its range, which is faster. Else they are float32 to its last bits but one (three TF32 products
-    each). Those of bfloat16 stay so. All accumulate in float32.
+    x (batch, channel, *space) float32, float16 or bfloat16, in either memory format; the result
+    keeps both. U: (n_fine, n_in), D: (n_out, n_fine) in float32. Products of float16, and of
+    float32 where `torch.backends.cuda.matmul.allow_tf32` says so, have factors of 11 bits: TF32, or
+    float16 with a power of two for its range, which is faster. Else those of float32 are right to
+    its last bits but one (three TF32 products each). Those of bfloat16 stay so. All accumulate in
+    float32.
     """
     y: Tensor = torch.ops.torchcno.filtered_activation(x, bias, list(ups), list(downs), sigma)
     return y
@@ -468,7 +469,8 @@ def _multiple(n: int, block: int) -> int:
 def _arithmetic(x: Tensor) -> Arithmetic:
     if x.dtype == torch.bfloat16:
         return "bf16"
-    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "fp32"
+    rounded = x.dtype == torch.float16 or torch.backends.cuda.matmul.allow_tf32
+    return "tf32" if rounded else "fp32"
 
 
 def _scaled(arithmetic: Arithmetic, sigma: str) -> Arithmetic:
