@@ -134,8 +134,9 @@ def test_planes_that_need_several_blocks(size, layout, monkeypatch):
 
 @pytest.fixture
 def streamed(monkeypatch):
-    """Every exact product row by row, also of planes that fit on chip, and several strips."""
-    monkeypatch.setattr(kernels, "LARGEST_EXACT", {1: 256, 2: 0})
+    """Every plane row by row, also what fits on chip, and several strips."""
+    for largest in ("LARGEST", "LARGEST_EXACT"):
+        monkeypatch.setattr(kernels, largest, {1: 256, 2: 0})
     for cuts in (streaming.FORWARD, streaming.BACKWARD):
         for tail, cut in cuts.items():
             monkeypatch.setitem(cuts, tail, replace(cut, strip=8))
@@ -282,8 +283,8 @@ def test_what_cannot_be_scaled_reads_and_writes_float16_too(sigma):
 
 
 @interpreted
-def test_rows_one_after_the_other_in_float16(monkeypatch):
-    monkeypatch.setattr(kernels, "LARGEST", {1: 256, 2: 0})
+@pytest.mark.usefixtures("streamed")
+def test_rows_one_after_the_other_in_float16():
     check_launches(*fields((8, 8), 1, 2), *matrices((8, 8), (8, 8)), "gelu", "fp16")
 
 

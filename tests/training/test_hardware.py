@@ -10,7 +10,12 @@ def settings() -> tuple[str, bool]:
 
 @pytest.mark.parametrize(
     ("precision", "expected"),
-    [("32", ("highest", False)), ("tf32", ("high", True)), ("bf16-mixed", ("high", True))],
+    [
+        ("32", ("highest", False)),
+        ("tf32", ("high", True)),
+        ("fp16-mixed", ("high", True)),
+        ("bf16-mixed", ("high", True)),
+    ],
 )
 def test_arithmetic_holds_within_its_context_alone(precision, expected):
     before = settings()

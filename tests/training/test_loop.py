@@ -179,6 +179,31 @@ def test_a_loss_that_is_no_number_at_once(tmp_path):
     assert not (tmp_path / "model.safetensors").exists()
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_gradients_beyond_float16_stop_the_run_and_it_says_so(tmp_path, optimizer):
+    # The gradient of the bias is 1 over the targets' mean: 2000, and 2^10 times that in float16.
+    data = linear_data()
+    small = Pairs(data.inputs, 1e-3 * data.targets)
+    recipe = replace(RECIPE, epochs=1, optimizer=optimizer)
+    fit(affine(), small, small, recipe, tmp_path / "tf32")
+    with pytest.raises(Diverged, match=r"loss is nan.*precision 'tf32' \(float16 ends at 65504\)"):
+        fit(affine(), small, small, replace(recipe, precision="fp16-mixed"), tmp_path / "fp16")
+
+
+@pytest.mark.parametrize(("precision", "bound"), [("fp16-mixed", 1e-2), ("bf16-mixed", 5e-2)])
+def test_a_run_with_fields_in_half_precision_follows_the_one_in_float32(
+    small_run, tmp_path, precision, bound
+):
+    recipe = replace(small_run.RECIPE, epochs=4, checkpoint_every=1e9)
+    train, val = small_run.data(103, 1), small_run.data(20, 2)
+    for name in ("32", precision):
+        fit(small_run.network(), train, val, replace(recipe, precision=name), tmp_path / name)
+    for a, b in zip(rows(tmp_path / "32"), rows(tmp_path / precision), strict=True):
+        assert 0 < abs(a["train_loss"] - b["train_loss"]) < bound * a["train_loss"]
+        if a["validation_error"] is not None:
+            assert b["validation_error"] == pytest.approx(a["validation_error"], rel=bound)
+
+
 def test_bad_data_is_named():
     good = torch.rand(3, 1, 4, 4)
     bad = good.clone()
@@ -283,7 +308,14 @@ def test_two_processes_follow_the_loss_curve_of_one(one_process, tmp_path, strat
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("precision", "optimizer"),
-    [("32", "adamw"), ("tf32", "adamw"), ("bf16-mixed", "adamw"), ("32", "muon")],
+    [
+        ("32", "adamw"),
+        ("tf32", "adamw"),
+        ("fp16-mixed", "adamw"),
+        ("bf16-mixed", "adamw"),
+        ("32", "muon"),
+        ("fp16-mixed", "muon"),
+    ],
 )
 def test_a_captured_run_follows_the_eager_one_and_goes_on(
     small_run, tmp_path, precision, optimizer
@@ -302,7 +334,7 @@ def test_a_captured_run_follows_the_eager_one_and_goes_on(
     with pytest.raises(Interrupted):
         fit(model(), train, val, recipe, folder, seed=3, on_epoch=stop_in_the_third)
     fit(model(), train, val, recipe, folder, seed=3, resume=True)
-    tolerance = 2e-2 if precision == "bf16-mixed" else 1e-3
+    tolerance = {"bf16-mixed": 2e-2, "fp16-mixed": 5e-3}.get(precision, 1e-3)
     for a, b in zip(rows(tmp_path / "eager"), rows(folder), strict=True):
         for name in ("train_loss", "validation_error"):
             assert (a[name] or 0) == pytest.approx(b[name] or 0, rel=tolerance)

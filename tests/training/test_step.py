@@ -6,10 +6,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.optim import AdamW
+from torch.optim import SGD, AdamW
 
+from torchcno.models.cno import CNO, CNOConfig
+from torchcno.training.hardware import LOSS_FACTORS
+from torchcno.training.losses import relative_l1_loss
+from torchcno.training.optimizers import optimizer_of
+from torchcno.training.pairs import Network
+from torchcno.training.recipe import Recipe
 from torchcno.training.step import eager_step, graphed_step
 
+CPU = torch.device("cpu")
 RATES = [1e-2, 3e-3, 1e-2, 1e-3, 5e-3]
 
 
@@ -20,9 +27,9 @@ def network(seed: int = 0) -> nn.Module:
     )
 
 
-def batch(n: int, seed: int) -> tuple[Tensor, Tensor]:
+def batch(n: int, seed: int, size: int = 8) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    return tuple(torch.randn(n, 1, 8, 8, generator=generator) for _ in range(2))
+    return tuple(torch.randn(n, 1, size, size, generator=generator) for _ in range(2))
 
 
 def test_eager_step_is_adamw_by_hand():
@@ -50,6 +57,37 @@ def test_eager_step_is_adamw_by_hand():
         torch.testing.assert_close(loss, residual.square().mean(), rtol=1e-12, atol=0)
     for ours, theirs in zip(weights, model.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs.detach(), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_power_of_two_on_the_loss_changes_no_bit_in_float32(optimizer):
+    states = []
+    for factor in (1.0, 2.0**10):
+        model = network()
+        recipe = Recipe(optimizer=optimizer, learning_rate=1e-2)
+        step = eager_step(model, optimizer_of(model, recipe, CPU), F.mse_loss, factor)
+        losses = [step(*batch(4, seed)) for seed in range(5)]
+        states.append([*losses, *model.state_dict().values()])
+    assert all(map(torch.equal, *states))
+
+
+def test_the_factor_of_the_loss_gives_gradients_in_float16_their_digits():
+    inputs, targets = (t.sigmoid() for t in batch(8, seed=0, size=16))
+    fewer = targets.numel() / 2**17  # than in training, where gradients are so much smaller
+
+    def gradients(dtype: torch.dtype | None, factor: float) -> list[Tensor]:
+        torch.manual_seed(0)
+        config = CNOConfig(size=(16, 16), levels=1, width=8, neck_blocks=2, activation="gelu")
+        model = CNO(config)
+        trained, optimizer = Network(model, None, dtype), SGD(model.parameters())
+        eager_step(trained, optimizer, relative_l1_loss, factor)(inputs, targets)
+        return [weight.grad for weight in model.parameters() if weight.ndim == 4]
+
+    def error(factor: float) -> float:
+        pairs = zip(gradients(torch.float16, fewer * factor), gradients(None, 1.0), strict=True)
+        return max(float((a - b).norm() / b.norm()) for a, b in pairs)
+
+    assert error(LOSS_FACTORS["fp16-mixed"]) < 1e-2 < error(1.0)
 
 
 def test_an_optimiser_that_reads_from_the_host_cannot_be_captured():

@@ -27,7 +27,7 @@ Measure in one run, with ratios:
 
   training   a training step of the navier-stokes CNO of the paper: fused, with dense matrices,
              without filters, with bicubic interpolation; FNO and U-Net; memory formats, and on
-             CUDA bfloat16 and operation by operation instead of captured in a graph
+             CUDA float16, bfloat16 and operation by operation instead of captured in a graph
   sizes      what a pixel of a step costs as the grid grows
   inference  one sample and many at once, and the solver for the same fields"""
 EXAMPLES = """

@@ -59,8 +59,10 @@ WAYS: dict[str, Way] = {
     "no-filters-channels-first": replace(BARE, channels_first=True),
 }
 CUDA_WAYS: dict[str, Way] = {
-    "fused-bf16": replace(FUSED, mixed=True),
-    "fused-bf16-channels-first": replace(FUSED, mixed=True, channels_first=True),
+    "fused-fp16": replace(FUSED, precision="fp16-mixed"),
+    "no-filters-fp16": replace(BARE, precision="fp16-mixed"),
+    "fused-bf16": replace(FUSED, precision="bf16-mixed"),
+    "fused-bf16-channels-first": replace(FUSED, precision="bf16-mixed", channels_first=True),
     **{f"{name}-eager": way.eager for name, way in WAYS.items() if not way.channels_first},
 }
 

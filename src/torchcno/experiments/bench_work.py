@@ -13,11 +13,12 @@ from torchcno.evaluation.timing import wait
 from torchcno.experiments.build import build_model
 from torchcno.operators.activation import SIGMAS, Activation
 from torchcno.problems.problem import Problem
+from torchcno.training.hardware import FIELDS, LOSS_FACTORS
 from torchcno.training.loop import laid_out
 from torchcno.training.losses import LOSSES
 from torchcno.training.optimizers import optimizer_of
 from torchcno.training.pairs import Network
-from torchcno.training.recipe import Recipe
+from torchcno.training.recipe import Precision, Recipe
 from torchcno.training.step import WARM_UP, eager_step, graphed_step
 
 Work = Callable[[], object]
@@ -61,7 +62,7 @@ class Way:
     model: str = "cno"
     activation: Callable[[Activation], nn.Module] | None = None  # in place of each; None: as it is
     channels_first: bool = False  # in memory, also where training has them last
-    mixed: bool = False  # in bfloat16 where that is safe
+    precision: Precision = "tf32"
     captured: bool = True  # in a CUDA graph, where there is CUDA
     # Fields of the configuration that are not the paper's.
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -88,11 +89,13 @@ class Batch:
 
 def training_step(way: Way, problem: Problem, batch: Batch) -> Work:
     """Forward, backward and optimiser of the network for `problem`, as `fit` runs them."""
-    recipe = Recipe()
+    recipe = Recipe(precision=way.precision)
     network = _network(way, problem, batch).train()
     optimizer = optimizer_of(network, recipe, batch.device)
     make = graphed_step if _is_captured(way, batch) else eager_step
-    step = make(Network(network, mask=None, mixed=way.mixed), optimizer, LOSSES[recipe.loss])
+    trained = Network(network, mask=None, dtype=FIELDS.get(way.precision))
+    factor = LOSS_FACTORS.get(way.precision, 1.0)
+    step = make(trained, optimizer, LOSSES[recipe.loss], factor)
     inputs, targets = batch.noise(network), batch.noise(network)
     return lambda: step(inputs, targets)
 

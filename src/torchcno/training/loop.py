@@ -21,7 +21,14 @@ from torch import Generator, Tensor, nn
 from torchcno.selection import select
 from torchcno.training.augmentation import AUGMENTATIONS
 from torchcno.training.averaging import WeightAverage, recalibrate_batch_norm
-from torchcno.training.hardware import Fabric, Hardware, arithmetic, launch
+from torchcno.training.hardware import (
+    FIELDS,
+    LOSS_FACTORS,
+    Fabric,
+    Hardware,
+    arithmetic,
+    launch,
+)
 from torchcno.training.interruption import stop_requests
 from torchcno.training.losses import LOSSES
 from torchcno.training.optimizers import optimizer_of, set_rate
@@ -317,6 +324,8 @@ class _Run:
         if self.state.best:
             kept = f"The weights of epoch {progress.best_epoch} are kept in {self.folder.weights}."
         full = "" if recipe.precision == "32" else ", precision '32'"
+        if recipe.precision == "fp16-mixed":
+            full = ", precision 'tf32' (float16 ends at 65504)"
         raise Diverged(
             f"the {what} is {value} in epoch {progress.epoch + 1}; try a smaller learning rate "
             f"(learning_rate {recipe.learning_rate / 2:g}, now {recipe.learning_rate:g}), a longer "
@@ -389,14 +398,15 @@ def laid_out(model: nn.Module) -> nn.Module:
 
 def _make_step(state: State, recipe: Recipe, mask: Mask | None, fabric: Fabric) -> Step:
     """The recipe's step: captured in a graph where that is possible, through Fabric elsewhere."""
-    network = Network(state.model.train(), mask, mixed=recipe.precision == "bf16-mixed")
+    network = Network(state.model.train(), mask, FIELDS.get(recipe.precision))
     loss = select(LOSSES, recipe.loss, "loss")
+    factor = LOSS_FACTORS.get(recipe.precision, 1.0)
     if recipe.fast == "auto" and fabric.device.type == "cuda" and fabric.world_size == 1:
-        return graphed_step(network, state.optimizer, loss)
+        return graphed_step(network, state.optimizer, loss, factor)
     if is_sharded(state.model):  # it averages its gradients itself
-        return eager_step(network, state.optimizer, loss)
+        return eager_step(network, state.optimizer, loss, factor)
     wrapped, optimizer = fabric.setup(network, state.optimizer)
-    return eager_step(wrapped, optimizer, loss)
+    return eager_step(wrapped, optimizer, loss, factor)
 
 
 def _check_protocol(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:

@@ -47,15 +47,20 @@ class Pairs:
 
 
 class Network(nn.Module):
-    """A model as training sees it: in bfloat16 where `mixed`, and 1 where outputs do not count."""
+    """A model as training sees it: with fields of type `dtype`, and 1 where outputs do not count.
 
-    def __init__(self, model: nn.Module, mask: Mask | None, mixed: bool = False) -> None:
+    Weights, statistics and sums stay in float32. None: fields do, too.
+    """
+
+    def __init__(
+        self, model: nn.Module, mask: Mask | None, dtype: torch.dtype | None = None
+    ) -> None:
         super().__init__()
-        self.model, self.mask, self.mixed = model, mask, mixed
+        self.model, self.mask, self.dtype = model, mask, dtype
 
     def forward(self, inputs: Tensor) -> Tensor:
         """The outputs in float32."""
-        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.mixed):
+        with torch.autocast(inputs.device.type, self.dtype, enabled=self.dtype is not None):
             outputs = self.model(inputs)
         return fill(outputs.float(), inputs, self.mask)
 

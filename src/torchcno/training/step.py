@@ -21,20 +21,31 @@ Step = Callable[[Tensor, Tensor], Tensor]
 WARM_UP = 3  # steps before a capture: lazy initialisations, the choice of algorithms, compilation
 
 
-def eager_step(model: nn.Module, optimizer: Optimizer, loss_fn: Loss) -> Step:
-    """θ ← θ − A(∇_θ loss(model(inputs), targets)), operation by operation."""
+def eager_step(
+    model: nn.Module, optimizer: Optimizer, loss_fn: Loss, loss_factor: float = 1.0
+) -> Step:
+    """θ ← θ − A(∇_θ loss(model(inputs), targets)), operation by operation.
+
+    Gradients are made of `loss_factor` times the loss and divided by it in the end, which is exact
+    for a power of two. Where one has left the range by then, weights are no numbers from then on.
+    """
 
     def step(inputs: Tensor, targets: Tensor) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
         loss = loss_fn(model(inputs), targets)
-        loss.backward()
+        loss.backward(torch.full_like(loss, loss_factor))
+        if loss_factor != 1:
+            gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+            torch._foreach_mul_(gradients, 1 / loss_factor)
         optimizer.step()
         return loss.detach()
 
     return step
 
 
-def graphed_step(model: nn.Module, optimizer: Optimizer, loss_fn: Loss) -> Step:
+def graphed_step(
+    model: nn.Module, optimizer: Optimizer, loss_fn: Loss, loss_factor: float = 1.0
+) -> Step:
     """`eager_step`, captured in one CUDA graph a shape of batch and replayed.
 
     Everything lives on one CUDA device, and nothing in `model` or `loss_fn` waits for the device or
@@ -48,7 +59,7 @@ def graphed_step(model: nn.Module, optimizer: Optimizer, loss_fn: Loss) -> Step:
     """
     _check_capturable(optimizer)
     _allow_other_streams()
-    eager = eager_step(model, optimizer, loss_fn)
+    eager = eager_step(model, optimizer, loss_fn, loss_factor)
     pool = torch.cuda.graph_pool_handle()  # graphs never run at the same time: they share memory
     steps: dict[tuple[object, ...], Step] = {}
 
