@@ -1,9 +1,10 @@
 """The fused activation on a CUDA device, launch by launch: how its programs are best cut.
 
-    python benchmarks/activation_cuts.py [--seconds 240] [--out FILE.json] [--rows]
+    python benchmarks/activation_cuts.py [--seconds 240] [--out FILE.json] [--rows] [--precision P]
     python benchmarks/activation_cuts.py --list
 
-The shapes are those of the navier-stokes CNO, batch 32, in the arithmetic of training. Every cut is
+The shapes are those of the navier-stokes CNO, batch 32, in the arithmetic of training (`--precision
+fp16-mixed`: with fields stored in float16, for which one table has to serve as well). Every cut is
 tried on the shape of most work of each entry of `kernels.BLOCKS`; then the fastest, and the one in
 use, on all shapes of that entry with either boundary. Prints the table of the cuts that take the
 network's activations the least time. `--rows` also times planes row by row, on the first shapes
@@ -38,7 +39,8 @@ from torchcno.operators.kernels import Blocks
 from torchcno.operators.resampling import activation_matrices
 from torchcno.operators.streaming import Cut
 from torchcno.problems import NavierStokes
-from torchcno.training.hardware import arithmetic
+from torchcno.training.hardware import FIELDS, arithmetic
+from torchcno.training.recipe import Precision
 
 BATCH, CALLS, REPLAYS = 32, 5, 4
 METHOD = f"microseconds a call: a CUDA graph of {CALLS} calls, the best of {REPLAYS} replays"
@@ -67,6 +69,7 @@ class Launch:
     boundary: Boundary
     channels_last: bool
     cut: Blocks | Cut
+    precision: Precision = "tf32"
 
     @property
     def entry(self) -> tuple[int, bool]:
@@ -121,7 +124,7 @@ def row_cuts(shape: Shape, boundary: Boundary) -> list[Cut]:
     return [Cut(planes=16, strip=strip, tile=tile, warps=warps) for strip, (tile, warps) in ways]
 
 
-def first_round(of_network: Counter[Shape], rows: bool) -> list[Launch]:
+def first_round(of_network: Counter[Shape], rows: bool, precision: Precision) -> list[Launch]:
     """Every cut on one shape an entry, the cuts in use first."""
     columns: list[list[Launch]] = []
     for (edge, last), used in sorted(IN_USE.items(), key=lambda item: -item[0][0]):
@@ -135,10 +138,13 @@ def first_round(of_network: Counter[Shape], rows: bool) -> list[Launch]:
                 by_rows = row_cuts(shape, boundary)
                 columns.append([Launch(shape, direction, boundary, last, cut) for cut in by_rows])
     # By turns: where the time does not suffice, no entry goes without.
-    return [launch for turn in zip_longest(*columns) for launch in turn if launch is not None]
+    turns = (launch for turn in zip_longest(*columns) for launch in turn if launch is not None)
+    return [replace(launch, precision=precision) for launch in turns]
 
 
-def second_round(of_network: Counter[Shape], times: dict[Launch, float]) -> Iterator[Launch]:
+def second_round(
+    of_network: Counter[Shape], times: dict[Launch, float], precision: Precision
+) -> Iterator[Launch]:
     """The fastest cuts on all shapes with either boundary."""
     for (edge, last), used in IN_USE.items():
         for direction, now in zip(DIRECTIONS, used, strict=True):
@@ -154,7 +160,7 @@ def second_round(of_network: Counter[Shape], times: dict[Launch, float]) -> Iter
             for cut in dict.fromkeys([*best, now, replace(best[0], stages=3)]):
                 for shape in (s for s in of_network if max(16, *s[1:]) == edge):
                     for boundary in BOUNDARIES:
-                        yield Launch(shape, direction, boundary, last, cut)
+                        yield Launch(shape, direction, boundary, last, cut, precision)
 
 
 @lru_cache
@@ -172,8 +178,11 @@ def prepared(launch: Launch, batch: int = BATCH) -> Callable[[], Any]:
             cuts.update({False: launch.cut, True: launch.cut})
     channels, n_in, n_out = launch.shape
     layout = torch.channels_last if launch.channels_last else torch.contiguous_format
+    dtype = FIELDS.get(launch.precision)
     x, dy = (
-        torch.randn(batch, channels, n, n, device="cuda").contiguous(memory_format=layout)
+        torch.randn(batch, channels, n, n, device="cuda", dtype=dtype).contiguous(
+            memory_format=layout
+        )
         for n in (n_in, n_out)
     )
     bias = torch.randn(channels, device="cuda")
@@ -271,7 +280,6 @@ class Report:
             "torch": torch.__version__,
             "triton": triton.__version__,
             "batch": BATCH,
-            "precision": "tf32",
             "method": METHOD,
             "failed": [f"{launch}: {why}" for launch, why in self.failed.items()],
             "launches": rows,
@@ -318,17 +326,19 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("activation-cuts.json"))
     parser.add_argument("--seconds", type=float, default=240)
     parser.add_argument("--rows", action="store_true", help="planes row by row, too")
+    parser.add_argument("--precision", choices=("tf32", *FIELDS), default="tf32")
     parser.add_argument("--list", action="store_true", help="print the launches of the first round")
     given = parser.parse_args()
     of_network = shapes()
-    launches = first_round(of_network, given.rows)
+    launches = first_round(of_network, given.rows, given.precision)
     if given.list:
         print(*launches, sep="\n")
         return
     report = Report(given.out, time.monotonic(), given.seconds, of_network, {}, {})
     with ProcessPoolExecutor(available_cores(), multiprocessing.get_context("spawn")) as pool:
         report.run(launches, pool, *SHARES[:2])
-        report.run(list(second_round(of_network, report.times)), pool, *SHARES[2:])
+        second = second_round(of_network, report.times, given.precision)
+        report.run(list(second), pool, *SHARES[2:])
     print_table(report)
 
 

@@ -1,11 +1,12 @@
-"""A training step on a CUDA device with and without two changes, and what they do to its numbers.
+"""A training step on a CUDA device with and without some changes, and what they do to its numbers.
 
     python benchmarks/step_variants.py [--seconds 60] [--out FILE.json] [--all]
 
-The step is that of the navier-stokes CNO, batch 32, TF32, in one CUDA graph.
+The step is that of the navier-stokes CNO, batch 32, in one CUDA graph, in TF32 unless said.
 
     float16        whole planes of the activation multiply in float16 with a scale, not in TF32
     normalised     batch norm is part of the activation; `+var_mean`: by other statistics
+    fp16-mixed     fields are stored in float16, and convolutions multiply it; bf16-mixed likewise
 
 Milliseconds a step, the variants by turns; and relative distances (L2) of the first prediction and
 of all gradients together to those of float64. `--all` takes every pair of layout and boundary with
@@ -38,8 +39,10 @@ from torchcno.operators import kernels, normalised
 from torchcno.operators.filters import Boundary
 from torchcno.operators.normalised import normalised_activation
 from torchcno.problems import NavierStokes
-from torchcno.training.hardware import arithmetic
+from torchcno.training.hardware import FIELDS, LOSS_FACTORS, arithmetic
 from torchcno.training.loop import laid_out
+from torchcno.training.pairs import Network
+from torchcno.training.recipe import Precision
 
 DEVICE = torch.device("cuda")
 BATCH, LEAST_ROUNDS = 32, 5
@@ -54,17 +57,20 @@ class Variant:
     float16: bool = True
     normalised: bool = True
     statistics: str = ""  # "var_mean": by that function of torch
+    precision: Precision = "tf32"
 
     @property
     def way(self) -> Way:
         """What `cno bench` calls it."""
         fields = {"boundary": self.boundary}
-        return Way(channels_first=not self.channels_last, fields=fields)
+        return Way(channels_first=not self.channels_last, precision=self.precision, fields=fields)
 
     def __str__(self) -> str:
         changes = [name for name in ("float16", "normalised") if getattr(self, name)]
         if self.statistics:
             changes.append(self.statistics)
+        if self.precision != "tf32":
+            changes.append(self.precision)
         layout = "last" if self.channels_last else "first"
         return f"{self.boundary}, channels {layout}, {'+'.join(changes) or 'neither'}"
 
@@ -72,8 +78,9 @@ class Variant:
 def variants(every: bool) -> list[Variant]:
     """The most telling first: where the time does not suffice, the last are left out."""
     both = [(True, True), (False, False)]
-    chosen = [Variant(float16=f, normalised=n) for f, n in [*both, (True, False), (False, True)]]
-    chosen.append(Variant(statistics="var_mean"))
+    chosen = [Variant(), Variant(precision="fp16-mixed")]
+    chosen += [Variant(float16=f, normalised=n) for f, n in [both[1], (True, False), (False, True)]]
+    chosen += [Variant(statistics="var_mean"), Variant(precision="bf16-mixed")]
     for last, boundary in [(False, "zero"), (True, "periodic"), (False, "periodic")]:
         if every or last or boundary == "zero":
             pairs = product((True, False), repeat=2) if every else both
@@ -144,7 +151,9 @@ def compile_layer(task: tuple[Variant, int]) -> str | None:
                 index
             ]
             layout = torch.channels_last if variant.channels_last else torch.contiguous_format
-            x = torch.randn(2, channels, size, size, device=DEVICE).contiguous(memory_format=layout)
+            dtype = FIELDS.get(variant.precision)
+            x = torch.randn(2, channels, size, size, device=DEVICE, dtype=dtype)
+            x = x.contiguous(memory_format=layout)
             normalised_activation(x.requires_grad_(), norm, activation).sum().backward()
         torch.cuda.synchronize()
     except Exception as error:  # a compiler of many layers: there is no one type of its failures
@@ -152,12 +161,14 @@ def compile_layer(task: tuple[Variant, int]) -> str | None:
     return None
 
 
-def numbers(model: nn.Module, double: bool = False) -> list[Tensor]:
-    """A prediction and all gradients of its mean square."""
-    inputs = torch.randn(BATCH, 1, 64, 64, generator=torch.Generator().manual_seed(1)).to(DEVICE)
-    prediction = model(inputs.double() if double else inputs)
-    gradients = torch.autograd.grad(prediction.square().mean(), list(model.parameters()))
-    return [prediction.detach().double(), torch.cat([g.double().flatten() for g in gradients])]
+def numbers(model: nn.Module, dtype: torch.dtype, loss_factor: float = 1.0) -> list[Tensor]:
+    """A prediction of inputs of type `dtype`, and all gradients of its mean square."""
+    inputs = torch.randn(BATCH, 1, 64, 64, generator=torch.Generator().manual_seed(1))
+    prediction = model(inputs.to(DEVICE, dtype))
+    loss = loss_factor * prediction.square().mean()
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    together = torch.cat([g.double().flatten() for g in gradients]) / loss_factor
+    return [prediction.detach().double(), together]
 
 
 def truth(variant: Variant) -> list[Tensor]:
@@ -166,7 +177,7 @@ def truth(variant: Variant) -> list[Tensor]:
     for module in model.modules():
         if isinstance(module, Block | Residual | Perceptron):
             module.activation = ByMatrices(module.activation)
-    return numbers(model, double=True)
+    return numbers(model, torch.float64)
 
 
 def distance(a: Tensor, b: Tensor) -> float:
@@ -176,7 +187,9 @@ def distance(a: Tensor, b: Tensor) -> float:
 def prepared(variant: Variant, true: list[Tensor]) -> tuple[Work, dict[str, Any]]:
     """The step, captured, and how far the variant's numbers are from the true ones."""
     with changed(variant):
-        found = numbers(network(variant.channels_last, variant.boundary))
+        model = network(variant.channels_last, variant.boundary)
+        trained = Network(model, mask=None, dtype=FIELDS.get(variant.precision))
+        found = numbers(trained, torch.float32, LOSS_FACTORS.get(variant.precision, 1.0))
         step = training_step(variant.way, NavierStokes(), Batch(BATCH, 64, DEVICE))
         step()
     errors = {
