@@ -23,9 +23,9 @@ FIELDS: dict[Precision, torch.dtype] = {
     "bf16-mixed": torch.bfloat16,
 }
 # Float16 ends at 65504 and has all its bits from 2^-14 on. The gradient of a relative loss is of
-# order one in the last weights (times 1/mean|v|, up to 27 for our problems) and of order 1/n, or
-# down to 2^-9/n in deep layers, in the n values of a batch. With this factor both fit: at n = 2^17
-# the largest seen was 2^14.5, and no layer lost more than 0.3 % (docs/performance.md).
+# order 1/mean|v| in the last weights, up to 27 for our problems, and in the n values of a batch of
+# order 1/n, in deep layers 2^-9/n. Both fit with this factor: at n = 2^17 the largest seen was
+# 2^14.5, and no layer's gradient lost more than 0.3 % (validation/gradient_range.py).
 LOSS_FACTORS: dict[Precision, float] = {"fp16-mixed": 2.0**10}
 
 
