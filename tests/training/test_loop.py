@@ -194,7 +194,7 @@ def test_gradients_beyond_float16_stop_the_run_and_it_says_so(tmp_path, optimize
 def test_a_run_with_fields_in_half_precision_follows_the_one_in_float32(
     small_run, tmp_path, precision, bound
 ):
-    recipe = replace(small_run.RECIPE, epochs=4, checkpoint_every=1e9)
+    recipe = replace(small_run.RECIPE, epochs=3, checkpoint_every=1e9)
     train, val = small_run.data(103, 1), small_run.data(20, 2)
     for name in ("32", precision):
         fit(small_run.network(), train, val, replace(recipe, precision=name), tmp_path / name)
@@ -334,7 +334,7 @@ def test_a_captured_run_follows_the_eager_one_and_goes_on(
     with pytest.raises(Interrupted):
         fit(model(), train, val, recipe, folder, seed=3, on_epoch=stop_in_the_third)
     fit(model(), train, val, recipe, folder, seed=3, resume=True)
-    tolerance = {"bf16-mixed": 2e-2, "fp16-mixed": 5e-3}.get(precision, 1e-3)
+    tolerance = {"bf16-mixed": 2e-2, "fp16-mixed": 1e-2}.get(precision, 1e-3)
     for a, b in zip(rows(tmp_path / "eager"), rows(folder), strict=True):
         for name in ("train_loss", "validation_error"):
             assert (a[name] or 0) == pytest.approx(b[name] or 0, rel=tolerance)
