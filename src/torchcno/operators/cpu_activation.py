@@ -29,7 +29,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 # σ(t) = a⁺ t for t > 0, a⁻ t otherwise
 SLOPES = {"leaky_relu": (math.sqrt(2), 0.2 * math.sqrt(2)), "relu": (1.0, 0.0)}
-TAPS = 6  # summed at once: of the paper's filters a row of U; a vector register for each
+TAPS = 6  # summed at once: a row of U of the paper's filter, and a vector register for each
 LANES = 64  # planes side by side, at least: enough for loops over them to be worth their start
 
 Rows = tuple[np.ndarray, np.ndarray]  # indices and values of a matrix's non-zeros, row by row
@@ -89,7 +89,7 @@ def _scatter(out: Any, rows: Any, i: int, x: Any) -> None:
 def _forward(
     x: Any, offset: Any, up_r: Any, up_c: Any, down_r_t: Any, down_c: Any, slopes: Any, y: Any
 ) -> None:
-    """Y += Σ X for groups (group, rows, columns, planes)."""
+    """Y = Σ X for groups (group, rows, columns, planes)."""
     (total, bias), (above, below) = offset, slopes
     t = np.empty(x.shape[2:], x.dtype)
     z = np.empty((len(up_c[0]), x.shape[3]), x.dtype)
@@ -97,6 +97,7 @@ def _forward(
     t_row, z_row, q_row = t.reshape(-1), z.reshape(-1), q.reshape(-1)
     for n in range(len(x)):
         x_rows, y_rows = x[n].reshape(x.shape[1], -1), y[n].reshape(y.shape[1], -1)
+        y_rows.fill(0)
         for i in range(len(up_r[0])):
             _sum(t_row, up_r, i, x_rows)
             weight = total[i]
@@ -122,7 +123,7 @@ def _backward(
     slopes: Any,
     dx: Any,
 ) -> None:
-    """dX += the adjoint of Σ's derivative at X, applied to dY."""
+    """dX: the adjoint of Σ's derivative at X, applied to dY."""
     (total, bias), (above, below) = offset, slopes
     t = np.empty(x.shape[2:], x.dtype)
     z = np.empty((len(up_c[0]), x.shape[3]), x.dtype)
@@ -132,6 +133,7 @@ def _backward(
     for n in range(len(x)):
         x_rows, dx_rows = x[n].reshape(x.shape[1], -1), dx[n].reshape(x.shape[1], -1)
         dy_rows = dy[n].reshape(dy.shape[1], -1)
+        dx_rows.fill(0)
         for i in range(len(up_r[0])):
             _sum(t_row, up_r, i, x_rows)
             weight = total[i]
@@ -153,7 +155,7 @@ def launch_forward(
     up_r, up_c, down_r, down_c = _axes(ups, downs)
     side_by_side = _side_by_side(*x.shape[:2])
     groups = _groups(x, side_by_side)
-    y = np.zeros((len(groups), len(down_r), len(down_c), groups.shape[3]), np.float32)
+    y = np.empty((len(groups), len(down_r), len(down_c), groups.shape[3]), np.float32)
     offset = _offset(up_r, bias, side_by_side * groups.shape[2])
     slopes = np.float32(SLOPES[sigma][0]), np.float32(SLOPES[sigma][1])
     fixed = (_rows(up_r), _rows(up_c), _rows(down_r, transposed=True), _rows(down_c), slopes)
@@ -168,7 +170,7 @@ def launch_backward(
     up_r, up_c, down_r, down_c = _axes(ups, downs)
     side_by_side = _side_by_side(*x.shape[:2])
     groups, dy_groups = _groups(x, side_by_side), _groups(dy, side_by_side)
-    dx = np.zeros_like(groups)
+    dx = np.empty_like(groups)
     offset = _offset(up_r, bias, side_by_side * groups.shape[2])
     slopes = np.float32(SLOPES[sigma][0]), np.float32(SLOPES[sigma][1])
     fixed = (
@@ -223,7 +225,7 @@ def _fields(groups: np.ndarray, like: Tensor, side_by_side: int) -> Tensor:
 
 def _offset(up_r: Tensor, bias: Tensor, planes: int) -> tuple[np.ndarray, np.ndarray]:
     """What the bias adds to t, as two factors: Σ_k U_r[i, k] for fine row i, b for a row of t."""
-    return up_r.sum(1).numpy(), bias.detach().repeat(planes).numpy()
+    return up_r.sum(1).numpy(), np.tile(bias.detach().numpy(), planes)
 
 
 def _in_threads(work: Callable[[slice], None], groups: int) -> None:
