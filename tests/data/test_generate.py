@@ -1,5 +1,6 @@
 """The same bits however a file is made, and nothing half-made under its name."""
 
+import contextlib
 import dataclasses
 import os
 import resource
@@ -103,8 +104,9 @@ def test_on_a_gpu_too_samples_do_not_depend_on_their_number(tmp_path):
     assert all(np.allclose(a, b, rtol=1e-5, atol=1e-6) for a, b in zip(small, cpu, strict=True))
 
 
-@pytest.mark.slow
-def test_an_interrupt_ends_the_workers_and_keeps_their_finished_chunks(tmp_path):
+@pytest.fixture
+def at_work(tmp_path):
+    """A process group whose workers have made their first chunk."""
     script = tmp_path / "script.py"
     script.write_text(
         textwrap.dedent("""
@@ -125,12 +127,24 @@ def test_an_interrupt_ends_the_workers_and_keeps_their_finished_chunks(tmp_path)
         start_new_session=True,
     )
     assert [run.stdout.readline() for _ in range(2)] == ["0\n", f"{CPU_CHUNK}\n"]
-    os.killpg(run.pid, signal.SIGINT)  # as a terminal does
-    _, errors = run.communicate(timeout=30)  # would not end while a worker holds the pipe
+    yield run
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(run.pid, signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_the_workers_and_keeps_their_finished_chunks(at_work, tmp_path):
+    os.killpg(at_work.pid, signal.SIGINT)  # as a terminal does
+    _, errors = at_work.communicate(timeout=30)  # would not end while a worker holds the pipe
     assert errors.count("Traceback") == 1
     assert errors.endswith("KeyboardInterrupt\n")
     assert not list((tmp_path / "data").glob("*.nc"))
     assert list((tmp_path / "data").glob(".*.partial/*[0-9].npz"))
+
+
+def test_workers_do_not_outlive_who_started_them(at_work):
+    at_work.kill()
+    at_work.communicate(timeout=60)  # would not end while a worker holds the pipe
 
 
 class TestInterrupted:

@@ -17,10 +17,10 @@ CASES = [
 ]
 
 
-def case(batch, channels, size_in, size_out, boundary):
+def case(batch, channels, size_in, size_out, boundary, taps=6):
     torch.manual_seed(0)
     pairs = [
-        activation_matrices(n, m, 2, WindowedSinc(), boundary)
+        activation_matrices(n, m, 2, WindowedSinc(taps), boundary)
         for n, m in zip(size_in, size_out, strict=True)
     ]
     ups, downs = [up.float() for up, _ in pairs], [down.float() for _, down in pairs]
@@ -54,6 +54,17 @@ def test_the_loops_are_the_definition(shapes, boundary, channels_last):
         assert dx.stride() == x.stride()
 
 
+@pytest.mark.parametrize("boundary", ["zero", "periodic"])
+@pytest.mark.parametrize("taps", [2, 5, 9])
+def test_filters_have_any_number_of_taps(taps, boundary):
+    x, bias, ups, downs, dy = case(2, 3, (12, 20), (20, 12), boundary, taps)
+    y = launch_forward(x, bias, ups, downs, "leaky_relu")
+    gradients = launch_backward(dy, x, bias, ups, downs, "leaky_relu")
+    truths = definition(x, bias, ups, downs, dy, "leaky_relu")
+    for result, truth in zip((y, *gradients), truths, strict=True):
+        assert (result - truth).norm() < 1e-6 * truth.norm()
+
+
 @pytest.fixture
 def threads():
     """A setter of torch's number of threads, undone afterwards."""
@@ -75,12 +86,17 @@ def test_threads_change_no_bit(threads, mode):
         assert torch.equal(one, two)
 
 
-def test_what_is_not_a_number_stays_so():
-    x, bias, ups, downs, _ = case(1, 2, (8, 8), (8, 8), "zero")
-    x[0, 0, 3, 3] = torch.nan
-    y = launch_forward(x, bias, ups, downs, "leaky_relu")
-    assert y[0, 0, 3, 3].isnan()
-    assert y[0, 1].isfinite().all()
+def test_what_is_not_a_number_stays_so_within_the_reach_of_the_filters():
+    x, bias, ups, downs, _ = case(1, 2, (32, 32), (32, 32), "zero")
+    for point in (3, 3), (0, 0), (31, 0):
+        bad = x.clone()
+        bad[0, 0, *point] = torch.nan
+        y = launch_forward(bad, bias, ups, downs, "leaky_relu")
+        distance = torch.stack([(torch.arange(32) - n).abs() for n in point])
+        far = (distance[0][:, None] > 6) | (distance[1] > 6)
+        assert y[0, 0, *point].isnan()
+        assert y[0, 0, far].isfinite().all()
+        assert y[0, 1].isfinite().all()
 
 
 def test_gradients_can_be_differentiated_again():

@@ -340,16 +340,17 @@ def test_a_captured_run_follows_the_eager_one_and_goes_on(
             assert (a[name] or 0) == pytest.approx(b[name] or 0, rel=tolerance)
 
 
-def test_convolutions_have_channels_last_where_the_network_says_so():
+@pytest.mark.parametrize("channels", [1, 3])
+def test_convolutions_have_channels_last_where_the_network_says_so(channels):
     class Plane(nn.Module):
         CHANNELS_LAST = True
 
         def __init__(self) -> None:
             super().__init__()
-            self.convolution = nn.Conv2d(3, 5, 3)
-            self.line = nn.Conv1d(3, 5, 3)
+            self.convolution = nn.Conv2d(channels, 5, 3)
+            self.line = nn.Conv1d(channels, 5, 3)
 
-    u = torch.randn(2, 3, 8, 8)
+    u = torch.randn(2, channels, 8, 8)
     first, last = Plane(), laid_out(Plane())
     last.load_state_dict(first.state_dict())
     v = last.convolution(u)

@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -265,8 +266,7 @@ def make_in_processes(
     pool = ProcessPoolExecutor(
         min(workers, max(1, len(chunks))),
         mp_context=multiprocessing.get_context("spawn"),  # a fork would inherit torch's threads
-        initializer=torch.set_num_threads,
-        initargs=(1,),
+        initializer=begin_worker,
     )
     others = set(multiprocessing.active_children())
     with pool:
@@ -285,6 +285,19 @@ def make_in_processes(
             for process in set(multiprocessing.active_children()) - others:
                 process.terminate()  # not to wait for samples that nobody wants any more
             raise
+
+
+def begin_worker() -> None:
+    """Keep to one core, and end with the process that started this one, however that ends."""
+    torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 @contextmanager

@@ -29,35 +29,49 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 # σ(t) = a⁺ t for t > 0, a⁻ t otherwise
 SLOPES = {"leaky_relu": (math.sqrt(2), 0.2 * math.sqrt(2)), "relu": (1.0, 0.0)}
+TAPS = 6  # summed at once: a row of U of the paper's filter, and a vector register for each
 LANES = 64  # planes side by side, at least: enough for loops over them to be worth their start
 
 Rows = tuple[np.ndarray, np.ndarray]  # indices and values of a matrix's non-zeros, row by row
 # Sums may be reordered and fused; NaN and infinity stay what they are.
-compiled = njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz"})
+FAST = {"contract", "reassoc", "nsz"}
+compiled = njit(nogil=True, cache=True, fastmath=FAST)
+inlined = njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
 
 
 @compiled
-def _combine(out: Any, rows: Any, x: Any) -> None:
-    """out[i] = Σ_k M[i, k] x[k]."""
+def _taps(rows: Any, i: int, t: int, x: Any) -> Any:
+    """Six taps of row i of M from the t-th on, and the x that each weighs."""
     index, value = rows
-    for i in range(len(index)):
-        tap, row = value[i, 0], x[index[i, 0]]
-        for lane in range(x.shape[1]):
-            out[i, lane] = tap * row[lane]
-        for t in range(1, index.shape[1]):
-            tap, row = value[i, t], x[index[i, t]]
-            for lane in range(x.shape[1]):
-                out[i, lane] += tap * row[lane]
+    v, k = value[i, t : t + TAPS], index[i, t : t + TAPS]
+    values = v[0], v[1], v[2], v[3], v[4], v[5]
+    return values, (x[k[0]], x[k[1]], x[k[2]], x[k[3]], x[k[4]], x[k[5]])
 
 
 @compiled
-def _gather(out: Any, rows: Any, i: int, x: Any) -> None:
-    """out += Σ_k M[i, k] x[k]."""
-    index, value = rows
-    for t in range(index.shape[1]):
-        tap, row = value[i, t], x[index[i, t]]
+def _weighed(v: Any, x: Any, lane: int) -> Any:
+    """Their sum in one expression: it stays in registers, and a result is stored once."""
+    first = v[0] * x[0][lane] + v[1] * x[1][lane] + v[2] * x[2][lane]
+    return first + v[3] * x[3][lane] + v[4] * x[4][lane] + v[5] * x[5][lane]
+
+
+@inlined
+def _sum(out: Any, rows: Any, i: int, x: Any) -> None:
+    """out = Σ_k M[i, k] x[k]."""
+    v, x_rows = _taps(rows, i, 0, x)
+    for lane in range(len(out)):
+        out[lane] = _weighed(v, x_rows, lane)
+    for t in range(TAPS, rows[0].shape[1], TAPS):
+        v, x_rows = _taps(rows, i, t, x)
         for lane in range(len(out)):
-            out[lane] += tap * row[lane]
+            out[lane] += _weighed(v, x_rows, lane)
+
+
+@compiled
+def _multiply(out: Any, rows: Any, x: Any) -> None:
+    """out = M x."""
+    for i in range(len(out)):
+        _sum(out[i], rows, i, x)
 
 
 @compiled
@@ -66,28 +80,33 @@ def _scatter(out: Any, rows: Any, i: int, x: Any) -> None:
     index, value = rows
     for t in range(index.shape[1]):
         tap, row = value[i, t], out[index[i, t]]
-        for lane in range(len(x)):
-            row[lane] += tap * x[lane]
+        if tap != 0:
+            for lane in range(len(x)):
+                row[lane] += tap * x[lane]
 
 
 @compiled
 def _forward(
     x: Any, offset: Any, up_r: Any, up_c: Any, down_r_t: Any, down_c: Any, slopes: Any, y: Any
 ) -> None:
-    """Y += Σ X for groups (group, rows, columns, planes); the bias adds `offset[i]` to t."""
+    """Y = Σ X for groups (group, rows, columns, planes)."""
+    (total, bias), (above, below) = offset, slopes
     t = np.empty(x.shape[2:], x.dtype)
     z = np.empty((len(up_c[0]), x.shape[3]), x.dtype)
     q = np.empty(y.shape[2:], x.dtype)
     t_row, z_row, q_row = t.reshape(-1), z.reshape(-1), q.reshape(-1)
     for n in range(len(x)):
         x_rows, y_rows = x[n].reshape(x.shape[1], -1), y[n].reshape(y.shape[1], -1)
+        y_rows.fill(0)
         for i in range(len(up_r[0])):
-            t[:] = offset[i]
-            _gather(t_row, up_r, i, x_rows)
-            _combine(z, up_c, t)
+            _sum(t_row, up_r, i, x_rows)
+            weight = total[i]
+            for lane in range(len(t_row)):
+                t_row[lane] += weight * bias[lane]
+            _multiply(z, up_c, t)
             for lane in range(len(z_row)):
-                z_row[lane] *= slopes[0] if z_row[lane] > 0 else slopes[1]
-            _combine(q, down_c, z)
+                z_row[lane] *= above if z_row[lane] > 0 else below
+            _multiply(q, down_c, z)
             _scatter(y_rows, down_r_t, i, q_row)
 
 
@@ -104,7 +123,8 @@ def _backward(
     slopes: Any,
     dx: Any,
 ) -> None:
-    """dX += the adjoint of Σ's derivative at X, applied to dY."""
+    """dX: the adjoint of Σ's derivative at X, applied to dY."""
+    (total, bias), (above, below) = offset, slopes
     t = np.empty(x.shape[2:], x.dtype)
     z = np.empty((len(up_c[0]), x.shape[3]), x.dtype)
     e = np.empty(dy.shape[2:], x.dtype)
@@ -113,16 +133,18 @@ def _backward(
     for n in range(len(x)):
         x_rows, dx_rows = x[n].reshape(x.shape[1], -1), dx[n].reshape(x.shape[1], -1)
         dy_rows = dy[n].reshape(dy.shape[1], -1)
+        dx_rows.fill(0)
         for i in range(len(up_r[0])):
-            t[:] = offset[i]
-            _gather(t_row, up_r, i, x_rows)
-            _combine(z, up_c, t)
-            e_row[:] = 0
-            _gather(e_row, down_r_t, i, dy_rows)
-            _combine(g, down_c_t, e)
+            _sum(t_row, up_r, i, x_rows)
+            weight = total[i]
+            for lane in range(len(t_row)):
+                t_row[lane] += weight * bias[lane]
+            _multiply(z, up_c, t)
+            _sum(e_row, down_r_t, i, dy_rows)
+            _multiply(g, down_c_t, e)
             for lane in range(len(z_row)):
-                g_row[lane] *= slopes[0] if z_row[lane] > 0 else slopes[1]
-            _combine(t, up_c_t, g)
+                g_row[lane] *= above if z_row[lane] > 0 else below
+            _multiply(t, up_c_t, g)
             _scatter(dx_rows, up_r, i, t_row)
 
 
@@ -133,9 +155,9 @@ def launch_forward(
     up_r, up_c, down_r, down_c = _axes(ups, downs)
     side_by_side = _side_by_side(*x.shape[:2])
     groups = _groups(x, side_by_side)
-    y = np.zeros((len(groups), len(down_r), len(down_c), groups.shape[3]), np.float32)
-    offset = _offset(up_r, bias, side_by_side)
-    slopes = np.array(SLOPES[sigma], np.float32)
+    y = np.empty((len(groups), len(down_r), len(down_c), groups.shape[3]), np.float32)
+    offset = _offset(up_r, bias, side_by_side * groups.shape[2])
+    slopes = np.float32(SLOPES[sigma][0]), np.float32(SLOPES[sigma][1])
     fixed = (_rows(up_r), _rows(up_c), _rows(down_r, transposed=True), _rows(down_c), slopes)
     _in_threads(lambda part: _forward(groups[part], offset, *fixed, y[part]), len(groups))
     return _fields(y, x, side_by_side)
@@ -148,9 +170,9 @@ def launch_backward(
     up_r, up_c, down_r, down_c = _axes(ups, downs)
     side_by_side = _side_by_side(*x.shape[:2])
     groups, dy_groups = _groups(x, side_by_side), _groups(dy, side_by_side)
-    dx = np.zeros_like(groups)
-    offset = _offset(up_r, bias, side_by_side)
-    slopes = np.array(SLOPES[sigma], np.float32)
+    dx = np.empty_like(groups)
+    offset = _offset(up_r, bias, side_by_side * groups.shape[2])
+    slopes = np.float32(SLOPES[sigma][0]), np.float32(SLOPES[sigma][1])
     fixed = (
         _rows(up_r),
         _rows(up_c),
@@ -192,30 +214,29 @@ def _groups(x: Tensor, side_by_side: int) -> np.ndarray:
 
 def _fields(groups: np.ndarray, like: Tensor, side_by_side: int) -> Tensor:
     """The inverse of `_groups`, in the memory format of `like`."""
-    samples = torch.from_numpy(groups).unflatten(3, (side_by_side, -1))
-    fields = samples.permute(0, 3, 4, 1, 2).flatten(0, 1)
+    planes = torch.from_numpy(groups).unflatten(3, (side_by_side, -1))
+    # Samples come apart, which may copy, while the channels of each are still neighbours.
+    fields = planes.permute(0, 3, 1, 2, 4).flatten(0, 1).permute(0, 3, 1, 2)
     if like.ndim == 3:
         return fields.squeeze(2).contiguous()
     last = not like.is_contiguous()
     return fields.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
 
 
-def _offset(up_r: Tensor, bias: Tensor, side_by_side: int) -> np.ndarray:
-    """Σ_k U_r[i, k] b for every fine row i and plane of a group: what the bias adds to t."""
-    offset: np.ndarray = torch.outer(up_r.sum(1), bias.detach().repeat(side_by_side)).numpy()
-    return offset
+def _offset(up_r: Tensor, bias: Tensor, planes: int) -> tuple[np.ndarray, np.ndarray]:
+    """What the bias adds to t, as two factors: Σ_k U_r[i, k] for fine row i, b for a row of t."""
+    return up_r.sum(1).numpy(), np.tile(bias.detach().numpy(), planes)
 
 
 def _in_threads(work: Callable[[slice], None], groups: int) -> None:
-    """`work` on all groups, shared out among as many threads as torch uses."""
-    threads = min(torch.get_num_threads(), groups)
-    edges = [groups * i // max(threads, 1) for i in range(threads + 1)]
-    parts = [slice(*edge) for edge in pairwise(edges)]
-    if threads <= 1:
-        for part in parts:
-            work(part)
-    else:
-        list(_pool(threads).map(work, parts))
+    """`work` on all groups, shared out among as many threads as torch uses, this one of them."""
+    threads = max(1, min(torch.get_num_threads(), groups))
+    edges = [groups * i // threads for i in range(threads + 1)]
+    first, *others = [slice(*edge) for edge in pairwise(edges)]
+    running = [_pool(len(others)).submit(work, part) for part in others]
+    work(first)
+    for one in running:
+        one.result()
 
 
 @lru_cache(maxsize=1)
@@ -227,12 +248,18 @@ _known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
 def _rows(matrix: Tensor, transposed: bool = False) -> Rows:
-    """The non-zeros of a matrix (or of its transpose), as many a row as the fullest has."""
+    """The non-zeros of a matrix (or of its transpose), as many a row as the fullest has.
+
+    Up to a multiple of `TAPS`, zeros follow, at the place of the row's first tap.
+    """
     cache = _known.setdefault(matrix, {})
     if transposed not in cache:
         dense = (matrix.T if transposed else matrix).numpy()
         most = max(1, int((dense != 0).sum(1).max()))
-        index = np.argsort(dense == 0, axis=1, kind="stable")[:, :most]
-        value = np.take_along_axis(dense, index, axis=1)
-        cache[transposed] = np.ascontiguousarray(index), np.ascontiguousarray(value)
+        order = np.argsort(dense == 0, axis=1, kind="stable")[:, :most]
+        padding = (0, 0), (0, -most % TAPS)
+        value = np.pad(np.take_along_axis(dense, order, axis=1), padding)
+        index = np.where(value == 0, order[:, :1], np.pad(order, padding))
+        # Unsigned: none of them counts from the end, and nothing has to look whether it does.
+        cache[transposed] = index.astype(np.uintp), value
     return cache[transposed]
