@@ -118,8 +118,8 @@ def table_1(results: Results, space: str) -> Table:
         (*(paper.MODEL_TITLES[m] for m in paper.COMPARED), "mean field", "linear"),
         tuple(rows),
         "The mean field is the training set's mean output, whatever the input: an error near it "
-        "means that nothing was learnt. Linear is ridge regression on the training samples, which "
-        "knows nothing of PDEs: an error above it means that a matrix would have done better."
+        "means that nothing was learnt. Linear is ridge regression on the training samples (python "
+        "validation/linear.py): an error above it means that a matrix would have done better."
         + (
             " The published errors are the best of a search, of one initialisation; Table 4 has "
             "those of ten."
