@@ -13,9 +13,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from torchcno.data.dataset import Fields, Normalization, load
+from torchcno.data.dataset import Normalization, load
 from torchcno.evaluation.errors import sample_errors, summary
 from torchcno.evaluation.linear import PENALTIES, linear_map
 from torchcno.problems import PROBLEMS, SPLITS
@@ -28,21 +26,21 @@ def measure(name: str, folder: Path | None) -> dict[str, Any]:
     train = sets.pop("train")
     scaling = Normalization.fit(train) if problem.normalized else Normalization.identity()
 
-    def errors(prediction: Tensor, fields: Fields) -> dict[str, dict[str, float]]:
+    predict = linear_map(train)
+
+    def errors(split: str, penalty: float) -> dict[str, dict[str, float]]:
+        fields = sets[split]
+        prediction = predict(fields.inputs, penalty)
         return summary(sample_errors(prediction, fields, scaling, problem.mask))
 
-    def median(prediction: Tensor) -> float:
-        return errors(prediction, sets["val"])["relative_l1_median_percent"]["normalized"]
+    def median(penalty: float) -> float:
+        return errors("val", penalty)["relative_l1_median_percent"]["normalized"]
 
-    medians = [median(prediction) for prediction in linear_map(train, sets["val"].inputs)]
-    penalty = PENALTIES[medians.index(min(medians))]
+    penalty = min(PENALTIES, key=median)
     return {
         "samples": len(train),
         "penalty": penalty,
-        "errors": {
-            split: errors(linear_map(train, fields.inputs, [penalty])[0], fields)
-            for split, fields in sets.items()
-        },
+        "errors": {split: errors(split, penalty) for split in sets},
     }
 
 

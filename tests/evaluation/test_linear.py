@@ -15,7 +15,7 @@ def fields(n: int, operator: torch.Tensor, seed: int) -> Fields:
 def test_enough_samples_of_an_affine_operator_give_the_operator():
     operator = torch.randn(16, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     train, test = fields(40, operator, seed=1), fields(5, operator, seed=2)
-    (prediction,) = linear_map(train, test.inputs, penalties=[1e-14])
+    prediction = linear_map(train)(test.inputs, 1e-14)
     torch.testing.assert_close(prediction, test.outputs)
 
 
@@ -28,7 +28,7 @@ def test_no_other_linear_map_has_a_smaller_penalised_sum_of_squares():
     sigma = torch.linalg.matrix_norm(x, 2) ** 2
     # The rows of W are what it makes of the unit vectors, beyond what it makes of zero.
     basis = torch.cat([torch.zeros(1, 16), torch.eye(16)]).double().view(17, 1, 4, 4)
-    (found,) = linear_map(train, basis + u.mean(0), penalties=[penalty])
+    found = linear_map(train)(basis + u.mean(0), penalty)
     w = (found[1:] - found[:1]).flatten(1)
     gradient = 2 * x.T @ (x @ w - y) + 2 * penalty * sigma * w
     assert gradient.abs().max() < 1e-10 * sigma
@@ -37,5 +37,5 @@ def test_no_other_linear_map_has_a_smaller_penalised_sum_of_squares():
 def test_a_large_penalty_leaves_the_mean_field():
     operator = torch.eye(16, dtype=torch.float64)
     train = fields(20, operator, seed=4)
-    (prediction,) = linear_map(train, train.inputs, penalties=[1e12])
+    prediction = linear_map(train)(train.inputs, 1e12)
     torch.testing.assert_close(prediction, train.outputs.mean(0).expand(20, 1, 4, 4))

@@ -1,9 +1,8 @@
 """What an error means: that of the best linear map, which knows samples and no PDE."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from torchcno.data.dataset import Fields
@@ -11,12 +10,8 @@ from torchcno.data.dataset import Fields
 PENALTIES = tuple(10.0**k for k in range(-12, 1, 2))
 
 
-def linear_map(
-    train: Fields,
-    inputs: Float[Tensor, "sample in_channel *space"],
-    penalties: Sequence[float] = PENALTIES,
-) -> Float[Tensor, "penalty sample out_channel *space"]:
-    """Ridge regression from inputs to outputs, once for every penalty λ:
+def linear_map(train: Fields) -> Callable[[Tensor, float], Tensor]:
+    """Ridge regression from inputs to outputs, as a function of inputs and of the penalty λ:
 
         G(u) = v̄ + W(u − ū),   W = argmin Σ_i ‖v_i − v̄ − W(u_i − ū)‖² + λ σ² ‖W‖²
 
@@ -30,7 +25,11 @@ def linear_map(
     u, v = u - mean_u, v - mean_v
     values, vectors = torch.linalg.eigh(u @ u.T)
     values = values.clamp(min=0)  # but for rounding, none is negative
-    alike = (inputs.double().flatten(1) - mean_u) @ u.T @ vectors
     rotated = vectors.T @ v
-    maps = [mean_v + alike / (values + p * values[-1]) @ rotated for p in penalties]
-    return torch.stack(maps).to(train.outputs).unflatten(2, train.outputs.shape[1:])
+
+    def predict(inputs: Tensor, penalty: float) -> Tensor:
+        alike = (inputs.double().flatten(1) - mean_u) @ u.T @ vectors
+        outputs = mean_v + alike / (values + penalty * values[-1]) @ rotated
+        return outputs.to(train.outputs).unflatten(1, train.outputs.shape[1:])
+
+    return predict
