@@ -5,7 +5,7 @@
 
 Errors are of the validation set, since they are there to choose by. Writes a row as each run ends
 to `results/validation-recipes-PROBLEM.json` (`-small` for the small network on 32² points) and
-leaves out what that file has already.
+leaves out what that file has already, with the same configuration.
 """
 
 import argparse
@@ -40,15 +40,16 @@ SMALL = {
 }
 
 
-def variants(problem: str) -> dict[str, Changes]:
-    """What is tried, by a name that says it."""
+def variants(problem: str, own_boundary: str) -> dict[str, Changes]:
+    """What is tried, by a name that says it; AdamW at 0.001 is `best` itself."""
     tried: list[Changes] = [
         {"train.optimizer": optimizer, "train.learning_rate": rate}
         for rate in RATES
         for optimizer in ("adamw", "muon")
     ]
     tried += [{"train.loss": loss} for loss in ("relative-l2", "weighted-l2")]
-    tried += [{"model.boundary": boundary} for boundary in ("zero", "periodic", "even", "odd")]
+    others = {"zero", "periodic", "even", "odd"} - {own_boundary}
+    tried += [{"model.boundary": boundary} for boundary in sorted(others)]
     tried += [{"train.batch_size": 16}, {"train.weight_decay": 1e-2}]
     tried += [{"train.averaging_half_life": None}]
     if problem in SYMMETRIES:
@@ -74,6 +75,11 @@ def measure(config: RunConfig, folder: Path) -> dict[str, Any]:
     }
 
 
+def is_same(there: Mapping[str, Any], here: Mapping[str, Any]) -> bool:
+    """Whether two configurations are of one run, on whatever device."""
+    return all(there.get(part) == here[part] for part in ("problem", "model", "train"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("problem", choices=PROBLEMS)
@@ -89,11 +95,12 @@ def main() -> None:
     path = given.out / f"validation-recipes-{given.problem}{'-small' * given.small}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = json.loads(path.read_text()) if path.exists() else {}
-    for name, changes in variants(given.problem).items():
-        if name in rows or not fnmatch(name, given.only):
+    for name, changes in variants(given.problem, base.architecture.boundary).items():
+        config = Space(base, {}).config({**fixed, **changes})
+        there = rows.get(name, {"config": {}})["config"]
+        if is_same(there, config.to_tree()) or not fnmatch(name, given.only):
             continue
         with tempfile.TemporaryDirectory() as folder:
-            config = Space(base, {}).config({**fixed, **changes})
             rows[name] = measure(config, Path(folder, "run"))
         path.write_text(json.dumps(rows, indent=2) + "\n")
         print(f"{rows[name]['validation_error_percent']:7.3f} %  {name}", flush=True)

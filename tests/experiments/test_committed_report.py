@@ -65,7 +65,7 @@ def test_a_new_result_makes_the_table_stale(tmp_path):
         if line.startswith("|")
     )
     assert changed.startswith("| Darcy flow | in | – (2.14) |")
-    assert changed.endswith("| 0.38 (0.38) | – |")
+    assert changed.endswith("| 0.38 (0.38) | – | – |")
 
 
 def test_a_page_without_marks_is_refused():

@@ -57,3 +57,19 @@ def test_spectra_of_truth_and_predictions(layout):
     )
     bands = next(axes for axes in figure.axes if "band" in axes.get_ylabel())
     np.testing.assert_allclose(bands.lines[1].get_ydata(), 0.5, atol=1e-6)
+
+
+def test_long_names_leave_room_for_the_panels():
+    """Runs of the same name are called by their paths."""
+    names = [f"{'a/long/path/to/' * 12}{run}" for run in ("first", "second", "third")]
+    truth = torch.randn(2, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    layers = (LayerAliasing("sigma", "ReLU", (8, 8), (8, 8), 1e-2),)
+    rungs, translations = (Rung((8, 8), 0.2, 0.1),), (Translation(0.5, 0.3),)
+    audits = [Audit(n, "periodic", (16, 16), rungs, translations, layers) for n in names]
+    for figure in (
+        draw_spectra(truth, dict.fromkeys(names, truth / 2), "periodic"),
+        draw_audits(audits),
+        draw_resolutions([ResolutionCurve(n, 64, {64: 2.0, 128: 2.1}, {}) for n in names]),
+    ):
+        figure.draw_without_rendering()  # warns, and fails, where nothing is left of a panel
+        assert all(axes.get_position().width > 0.1 for axes in figure.axes if axes.get_xlabel())

@@ -80,6 +80,19 @@ def test_ours_stand_beside_the_published(tmp_path):
     assert not any(one.published for one in physical.rows)
 
 
+def test_a_linear_map_stands_beside_the_networks(tmp_path):
+    finish(tmp_path, planned(PAPER, "wave", "cno"), 0.6)
+    errors = {"test": {"relative_l1_median_percent": {"normalized": 0.49, "physical": 3.1}}}
+    linear = {"wave": {"errors": errors}}
+    (tmp_path / "validation-linear.json").write_text(json.dumps(linear))
+    results = Results(tmp_path)
+    for space, error in (("normalized", "0.49"), ("physical", "3.10")):
+        table = table_1(results, space)
+        assert row(table, "Wave equation", "In", "ours, paper")["linear"] == error
+        assert row(table, "Wave equation", "Out", "ours, paper")["linear"] == "–"
+        assert row(table, "Darcy flow", "In", "ours, paper")["linear"] == "–"
+
+
 def test_seeds_are_averaged_and_counted(tmp_path):
     for seed, error in enumerate((0.2, 0.3, 0.4)):
         finish(tmp_path, planned(PAPER, "darcy", "cno", seed=seed), error)

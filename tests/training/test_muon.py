@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from torchcno.training import Recipe, optimizers
-from torchcno.training.muon import LENGTH, Muon, orthogonalized
+from torchcno.training.muon import LENGTH, MOMENTUM, Muon, orthogonalized
 
 
 def matrices(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -53,6 +53,19 @@ def test_a_step_is_as_long_as_one_of_adamw(memory_format):
         # The first average is 0.05 G, so it looks ahead along G itself.
         direction = orthogonalized(w.grad.flatten(1)[None])[0]
         torch.testing.assert_close(step, -0.1 * LENGTH * 36**0.5 * direction)
+
+
+def test_gradients_are_averaged_over_the_steps():
+    weight = nn.Parameter(matrices(4, 6))
+    optimizer = Muon([weight], lr=0.1)
+    average, expected = torch.zeros(4, 6, dtype=torch.float64), weight.detach().clone()
+    for seed in (1, 2, 3):
+        weight.grad = matrices(4, 6, seed=seed)
+        average = MOMENTUM * average + (1 - MOMENTUM) * weight.grad
+        ahead = MOMENTUM * average + (1 - MOMENTUM) * weight.grad
+        expected -= 0.1 * LENGTH * 6**0.5 * orthogonalized(ahead[None])[0]
+        optimizer.step()
+    torch.testing.assert_close(weight.detach(), expected)
 
 
 def test_what_is_no_matrix_follows_adamw():

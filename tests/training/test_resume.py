@@ -52,8 +52,7 @@ def test_killed_at_random_moments(small_run, undisturbed, tmp_path):
     assert_same_run(undisturbed, tmp_path / "run")
 
 
-def test_every_optimizer_goes_on(small_run, tmp_path):
-    """Muon keeps its moments in another order than the model its weights."""
+def test_muon_goes_on_too(small_run, tmp_path):
     recipe = replace(small_run.RECIPE, optimizer="muon", epochs=4)
     arguments = small_run.data(103, 1), small_run.data(20, 2), recipe
 

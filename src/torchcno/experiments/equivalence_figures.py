@@ -24,6 +24,7 @@ from torchcno.grids import Layout
 
 COLOURS = ("#4c8bf5", "#e8710a", "#2e9e5b", "#a64ad0", "#c9a400", "#808080")
 ROUNDING = 1e-16  # where logarithmic axes end
+WIDEST = 30  # letters of a name
 DECADES = 6  # of amplitude that a picture of a spectrum shows
 NO_TRUTH = 1e4  # relative errors beyond it are of bands where the truth has nothing but rounding
 
@@ -39,7 +40,9 @@ def draw_resolutions(curves: Sequence[ResolutionCurve]) -> Figure:
         for curve, colour in zip(curves, _colours(len(curves)), strict=True):
             for axes, values in ((absolute, curve.errors), (relative, curve.relative)):
                 points = sorted(values.items())
-                axes.plot(*zip(*points, strict=True), "o-", ms=4, color=colour, label=curve.name)
+                axes.plot(
+                    *zip(*points, strict=True), "o-", ms=4, color=colour, label=_short(curve.name)
+                )
         absolute.set(ylabel="relative $L^1$ error, median, percent", ylim=(0, None))
         relative.set(ylabel="over the error at training resolution")
         relative.axhspan(0.95, 1.05, color="#808080", alpha=0.2, lw=0)
@@ -99,7 +102,7 @@ def draw_spectra(truth: Tensor, predictions: Mapping[str, Tensor], layout: Layou
             radial.loglog(
                 spectrum.wavenumber[shown],
                 spectrum.energy[shown],
-                label=name,
+                label=_short(name),
                 color=colour,
                 lw=3 if name == "truth" else 1.4,
             )
@@ -108,7 +111,7 @@ def draw_spectra(truth: Tensor, predictions: Mapping[str, Tensor], layout: Layou
             found = [b for b in error_by_band(field, truth, layout) if b.relative < NO_TRUTH]
             labels = [f"{b.low}–{b.high - 1}" if b.high - b.low > 1 else f"{b.low}" for b in found]
             bands.semilogy(
-                labels, [b.relative for b in found], "o-", ms=4, color=colour, label=name
+                labels, [b.relative for b in found], "o-", ms=4, color=colour, label=_short(name)
             )
         bands.axhline(1, color="#808080", ls=":", lw=1)
         bands.set(xlabel="largest wavenumber of the mode", ylabel="relative error in the band")
@@ -135,7 +138,7 @@ def _draw_amplitudes(figure: SubFigure, fields: Mapping[str, Tensor], layout: La
             vmax=high,
             cmap="magma",
         )
-        axes.set(title=name, xlabel="$k_x$")
+        axes.set(title=_short(name), xlabel="$k_x$")
     panels[0].set_ylabel("$k_y$")
     figure.colorbar(image, ax=list(panels), shrink=0.85, label=r"$\log_{10}$ mean amplitude")
 
@@ -150,11 +153,13 @@ def _draw_end_to_end(figure: SubFigure, audits: Sequence[Audit]) -> None:
     for audit, colour in zip(audits, _colours(len(audits)), strict=True):
         rungs = [(rung.size[-1], rung.folded) for rung in audit.ladder if rung.folded is not None]
         if rungs:
-            ladder.semilogy(*zip(*rungs, strict=True), "o-", ms=4, color=colour, label=audit.name)
+            ladder.semilogy(
+                *zip(*rungs, strict=True), "o-", ms=4, color=colour, label=_short(audit.name)
+            )
         steps = [(t.steps, max(t.error, ROUNDING)) for t in audit.translations]
         if steps:
             translations.semilogy(
-                *zip(*steps, strict=True), "o-", ms=4, color=colour, label=audit.name
+                *zip(*steps, strict=True), "o-", ms=4, color=colour, label=_short(audit.name)
             )
     ladder.set(title="aliasing error in the band of the grid", xlabel="points an axis")
     translations.set(title="error under a translation", xlabel="steps of the grid")
@@ -174,13 +179,18 @@ def _draw_layers(figure: SubFigure, audits: Sequence[Audit]) -> None:
         resampling = [layer.size_in != layer.size_out for layer in audit.layers]
         hatches = ["//" if changes else "" for changes in resampling]
         axes.bar(range(len(shares)), shares, color=colour, hatch=hatches, edgecolor="white", lw=0)
-        axes.set(title=audit.name, xlabel="layer, in the order of running", yscale="log")
+        axes.set(title=_short(audit.name), xlabel="layer, in the order of running", yscale="log")
         axes.set_ylim(1e-8, 1)
         axes.set_xlim(-1, max(len(shares), 10))  # few layers make no wide bars
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         _tidy(axes)
     panels[0].set_ylabel("share of energy folded back")
     figure.suptitle("layer by layer (hatched: layers that change the grid)", fontsize=9)
+
+
+def _short(name: str) -> str:
+    """The end of a long name: a path as wide as its panel would leave no room for the panel."""
+    return name if len(name) <= WIDEST else "…" + name[1 - WIDEST :]
 
 
 def _colours(count: int) -> list[str]:

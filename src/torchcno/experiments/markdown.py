@@ -14,8 +14,8 @@ def table_1_block(results: Results) -> str:
     """Table 1: our errors by the published protocol, the published ones in brackets."""
     lines = [
         BEGIN,
-        _line(["", "", *(paper.MODEL_TITLES[m] for m in paper.COMPARED), "CNO, `best`"]),
-        _line(["---", "---", *["---:"] * (len(paper.COMPARED) + 1)]),
+        _line(["", "", *(paper.MODEL_TITLES[m] for m in paper.COMPARED), "CNO, `best`", "linear"]),
+        _line(["---", "---", *["---:"] * (len(paper.COMPARED) + 2)]),
     ]
     for problem, title in paper.PROBLEM_TITLES.items():
         for split, where in SPLIT_TITLES.items():
@@ -33,6 +33,7 @@ def table_1_block(results: Results) -> str:
                             for model, cell in zip(paper.COMPARED, cells, strict=True)
                         ),
                         _bold(best),
+                        percent(results.linear_error(problem, split)).text,
                     ]
                 )
             )

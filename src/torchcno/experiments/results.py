@@ -54,9 +54,13 @@ class Results:
         """The same of the mean training output, on the run's problem."""
         return self._median(run, "mean_field_errors", split, space)
 
+    def linear_error(self, problem: str, split: str, space: str = "normalized") -> float | None:
+        """The same of the best linear map (`validation/linear.py`)."""
+        found = (self.extra("validation-linear.json") or {}).get(problem, {"errors": {}})
+        return _median(found["errors"].get(split), space)
+
     def _median(self, run: PlannedRun, key: str, split: str, space: str) -> float | None:
-        summary = self.finished.get(run.name, {}).get(key, {}).get(split)
-        return None if summary is None else float(summary["relative_l1_median_percent"][space])
+        return _median(self.finished.get(run.name, {}).get(key, {}).get(split), space)
 
     def resolutions(self, run: PlannedRun, title: str) -> ResolutionCurve | None:
         """The published error against the resolution; None where it was not measured.
@@ -96,6 +100,10 @@ class Results:
         """A further file of results, such as a validation's; None where there is none."""
         path = self.folder / name
         return read_json(path) if path.exists() else None
+
+
+def _median(summary: Mapping[str, Any] | None, space: str) -> float | None:
+    return None if summary is None else float(summary["relative_l1_median_percent"][space])
 
 
 def _flat(tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -98,10 +98,13 @@ def table_1(results: Results, space: str) -> Table:
     published = paper.TABLE_1 if space == "normalized" else {}
     for problem, split in _cases(results):
         group = _group(results, problem, split, space, paper.COMPARED, published)
-        mean_field = _mean_field(results, problem, split, space)
+        simple = (
+            _mean_field(results, problem, split, space),
+            percent(results.linear_error(problem, split, space)),
+        )
         first = next(row for row in group if not row.published)
         group = [
-            replace(row, cells=(*row.cells, mean_field if row is first else Cell(text="")))
+            replace(row, cells=(*row.cells, *(simple if row is first else [Cell(text="")] * 2)))
             for row in group
         ]
         rows += _begun(group)
@@ -112,10 +115,11 @@ def table_1(results: Results, space: str) -> Table:
         "Relative median L1 errors in percent, "
         + ("of fields scaled to [0, 1], as published" if scaled else "of physical fields"),
         ("problem", "split", "by"),
-        (*(paper.MODEL_TITLES[m] for m in paper.COMPARED), "mean field"),
+        (*(paper.MODEL_TITLES[m] for m in paper.COMPARED), "mean field", "linear"),
         tuple(rows),
         "The mean field is the training set's mean output, whatever the input: an error near it "
-        "means that nothing was learnt."
+        "means that nothing was learnt. Linear is ridge regression on the training samples (python "
+        "validation/linear.py): an error above it means that a matrix would have done better."
         + (
             " The published errors are the best of a search, of one initialisation; Table 4 has "
             "those of ten."

@@ -1,4 +1,7 @@
-"""Muon: steps of the same length in every direction of a weight matrix."""
+"""Muon: steps of the same length in every direction of a weight matrix.
+
+PyTorch's own, from 2.9 on, takes matrices only and leaves kernels and biases to another optimiser.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable

@@ -33,7 +33,7 @@ class Recipe:
     epochs: int = 1000
     batch_size: int = 32
     samples: int | None = None  # the first so many of the training set; None: all
-    optimizer: Optimizer = "adamw"
+    optimizer: Optimizer = "adamw"  # muon: AdamW for biases, orthogonal steps for kernels
     learning_rate: float = 1e-3  # η
     weight_decay: float = 1e-6  # w
     schedule: Schedule = "step"
