@@ -29,7 +29,7 @@ SYMMETRIES = {
     "wave": "square",
     "allen-cahn": "square",
     "darcy": "square",
-    "navier-stokes": "translations",
+    "navier-stokes": "reflections",
 }
 SMALL = {
     "model.width": 8,

@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import Generator
 
-from torchcno.training.augmentation import square_symmetry, translation
+from torchcno.problems import NavierStokes
+from torchcno.training.augmentation import flow_reflection, square_symmetry, translation
 
 
 def draws(symmetry, u, n=200):
@@ -22,6 +23,30 @@ def test_translations_are_all_those_of_the_torus():
     found = {tuple(v.flatten().tolist()) for v in draws(translation, u)}
     shifts = [u.roll((i, j), (2, 3)) for i in range(3) for j in range(4)]
     assert found == {tuple(v.flatten().tolist()) for v in shifts}
+
+
+MIRRORS = {  # (u, v) to its image
+    "none": lambda u, v: (u, v),
+    "y": lambda u, v: (u.flip(-2), -v.flip(-2)),
+    "x": lambda u, v: (-u.flip(-1), v.flip(-1)),
+    "both": lambda u, v: (-u.flip(-2, -1), -v.flip(-2, -1)),
+}
+
+
+def test_reflections_are_the_mirror_images_of_a_flow_by_its_x_velocity():
+    problem = NavierStokes(N=32, T=0.1)
+    start = problem.sample_inputs(problem.grid(32), 1, Generator().manual_seed(0))
+    end = problem.solve(start)
+    images = []
+    for mirror in MIRRORS.values():
+        of_start, of_end = (torch.stack(mirror(*w.unbind(1)), 1) for w in (start, end))
+        torch.testing.assert_close(problem.solve(of_start), of_end)
+        images.append(0.5 + problem.observe(of_end) / 8)
+    found = draws(flow_reflection, 0.5 + problem.observe(end) / 8)
+    for image in images:
+        assert any(torch.allclose(image, v) for v in found)
+    for v in found:
+        assert any(torch.allclose(image, v) for image in images)
 
 
 def test_channels_and_samples_move_together():
