@@ -34,13 +34,14 @@ MIRRORS = {  # (u, v) to its image
 
 
 def test_reflections_are_the_mirror_images_of_a_flow_by_its_x_velocity():
-    problem = NavierStokes(N=32, T=0.1)
+    # Steps small enough: which one a flow takes depends on where the grid meets its largest speed.
+    problem = NavierStokes(N=32, T=0.1, cfl=0.1)
     start = problem.sample_inputs(problem.grid(32), 1, Generator().manual_seed(0))
     end = problem.solve(start)
     images = []
     for mirror in MIRRORS.values():
         of_start, of_end = (torch.stack(mirror(*w.unbind(1)), 1) for w in (start, end))
-        torch.testing.assert_close(problem.solve(of_start), of_end)
+        torch.testing.assert_close(problem.solve(of_start), of_end, rtol=0, atol=1e-6)
         images.append(0.5 + problem.observe(of_end) / 8)
     found = draws(flow_reflection, 0.5 + problem.observe(end) / 8)
     for image in images:
