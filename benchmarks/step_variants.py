@@ -1,6 +1,6 @@
 """A training step on a CUDA device with and without some changes, and what they do to its numbers.
 
-    python benchmarks/step_variants.py [--seconds 60] [--out FILE.json] [--all]
+    python benchmarks/step_variants.py [--seconds 60] [--out FILE.json] [--all | --compiled]
 
 The step is that of the navier-stokes CNO, batch 32, in one CUDA graph, in TF32 unless said.
 
@@ -10,7 +10,8 @@ The step is that of the navier-stokes CNO, batch 32, in one CUDA graph, in TF32 
 
 Milliseconds a step, the variants by turns; and relative distances (L2) of the first prediction and
 of all gradients together to those of float64. `--all` takes every pair of layout and boundary with
-every pair of changes, in about twice the time. Kernels are compiled before, in parallel processes.
+every pair of changes, in about twice the time; `--compiled` takes torch.compile alone, which needs
+about a minute where its cache is empty. Kernels are compiled before, in parallel processes.
 """
 
 import argparse
@@ -58,12 +59,18 @@ class Variant:
     normalised: bool = True
     statistics: str = ""  # "var_mean": by that function of torch
     precision: Precision = "tf32"
+    compiled: bool = False  # the compiler then makes batch norm, `normalised` or not
 
     @property
     def way(self) -> Way:
         """What `cno bench` calls it."""
         fields = {"boundary": self.boundary}
-        return Way(channels_first=not self.channels_last, precision=self.precision, fields=fields)
+        return Way(
+            channels_first=not self.channels_last,
+            precision=self.precision,
+            compiled=self.compiled,
+            fields=fields,
+        )
 
     def __str__(self) -> str:
         changes = [name for name in ("float16", "normalised") if getattr(self, name)]
@@ -71,8 +78,19 @@ class Variant:
             changes.append(self.statistics)
         if self.precision != "tf32":
             changes.append(self.precision)
+        if self.compiled:
+            changes.append("compiled")
         layout = "last" if self.channels_last else "first"
         return f"{self.boundary}, channels {layout}, {'+'.join(changes) or 'neither'}"
+
+
+def compiled_variants() -> list[Variant]:
+    """What torch.compile gains, beside the same without."""
+    return [
+        Variant(precision=precision, compiled=compiled)
+        for precision in ("tf32", "fp16-mixed")
+        for compiled in (False, True)
+    ]
 
 
 def variants(every: bool) -> list[Variant]:
@@ -204,9 +222,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--out", type=Path, default=Path("step-variants.json"))
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--compiled", action="store_true", help="with and without torch.compile")
     given = parser.parse_args()
     began = time.monotonic()
-    chosen = variants(given.all)
+    chosen = compiled_variants() if given.compiled else variants(given.all)
 
     kinds = range(len(layers(channels_last=True, boundary="zero")))
     with ProcessPoolExecutor(available_cores(), multiprocessing.get_context("spawn")) as pool:

@@ -401,7 +401,9 @@ def _make_step(state: State, recipe: Recipe, mask: Mask | None, fabric: Fabric) 
     network = Network(state.model.train(), mask, FIELDS.get(recipe.precision))
     loss = select(LOSSES, recipe.loss, "loss")
     factor = LOSS_FACTORS.get(recipe.precision, 1.0)
-    if recipe.fast == "auto" and fabric.device.type == "cuda" and fabric.world_size == 1:
+    if recipe.fast != "off" and fabric.device.type == "cuda" and fabric.world_size == 1:
+        if recipe.fast == "compiled":
+            network.compile()
         return graphed_step(network, state.optimizer, loss, factor)
     if is_sharded(state.model):  # it averages its gradients itself
         return eager_step(network, state.optimizer, loss, factor)

@@ -10,7 +10,7 @@ Schedule = Literal["step", "cosine", "one-cycle"]
 Loss = Literal["relative-l1", "relative-l2", "weighted-l2"]
 Augmentation = Literal["none", "translations", "square", "reflections"]
 Precision = Literal["32", "tf32", "fp16-mixed", "bf16-mixed"]
-Fast = Literal["auto", "off"]
+Fast = Literal["auto", "compiled", "off"]
 
 CHOICES = {
     "optimizer": Optimizer,
@@ -47,7 +47,7 @@ class Recipe:
     checkpoint_every: float = 60.0  # seconds
     # Of products, and on CUDA: 24 bits, 11, or 11 and 8 with fields stored so (float16, bfloat16).
     precision: Precision = "tf32"
-    fast: Fast = "auto"  # auto: on CUDA the step is one captured graph
+    fast: Fast = "auto"  # on CUDA the step is one captured graph; compiled: by torch.compile, too
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():

@@ -1,0 +1,97 @@
+"""Does it matter to training how the filtered activation is computed?
+
+    python validation/paths.py [--device cuda] [--epochs 100] [--seeds 3] [--jobs 3]
+
+Trains the CNO of the paper's poisson row for some epochs of the preset `best`: with the fused
+activation, by its definition (one matrix an axis), and with fields in float16 and in bfloat16, from
+several seeds each. Writes medians of the test error, as each run ends, to
+`results/validation-paths-poisson.json`, with the configuration of the first.
+"""
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from torchcno import RunConfig, train_run
+from torchcno.operators import kernels
+from torchcno.training import Hardware
+
+Task = tuple[str, RunConfig]
+
+
+def by_definition() -> AbstractContextManager[Any]:
+    """Within the context no activation finds a kernel."""
+    return mock.patch.object(kernels, "is_supported", return_value=False)
+
+
+PATHS: dict[str, tuple[str, Callable[[], AbstractContextManager[Any]]]] = {
+    "fused": ("tf32", nullcontext),
+    "by definition": ("tf32", by_definition),
+    "fused, float16": ("fp16-mixed", nullcontext),
+    "fused, bfloat16": ("bf16-mixed", nullcontext),
+}
+
+
+def measure(task: Task) -> dict[str, Any]:
+    """One run, and what it came to."""
+    path, config = task
+    _, context = PATHS[path]
+    with context(), tempfile.TemporaryDirectory() as folder:
+        result = train_run(config, Path(folder, "run"), splits=("test",))
+    return {
+        "path": path,
+        "seed": config.seed,
+        "test_error_percent": result["errors"]["test"]["relative_l1_median_percent"]["normalized"],
+        "validation_error_percent": 100 * result["best_validation_error"],
+        "seconds_per_epoch": result["seconds_per_epoch"],
+        "device": result["device"],
+        "versions": result["versions"],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    parser.add_argument("--out", type=Path, default=Path("results"))
+    given = parser.parse_args()
+    base = RunConfig.resolve("poisson", "cno", "best", hardware=Hardware(given.device))
+
+    def config(precision: str, seed: int) -> RunConfig:
+        recipe = replace(base.train, epochs=given.epochs, precision=precision)
+        return replace(base, train=recipe, seed=seed)
+
+    tasks = [
+        (path, config(precision, seed))
+        for seed in range(given.seeds)
+        for path, (precision, _) in PATHS.items()
+    ]
+    given.out.mkdir(parents=True, exist_ok=True)
+    out = given.out / "validation-paths-poisson.json"
+    rows: list[dict[str, Any]] = []
+    with ProcessPoolExecutor(given.jobs, multiprocessing.get_context("spawn")) as pool:
+        for future in as_completed(map(partial(pool.submit, measure), tasks)):
+            rows.append(future.result())
+            rows.sort(key=lambda row: (list(PATHS).index(row["path"]), row["seed"]))
+            report = {"config": tasks[0][1].to_tree(), "rows": rows}
+            out.write_text(json.dumps(report, indent=1) + "\n")
+    for path in PATHS:
+        errors = [row["test_error_percent"] for row in rows if row["path"] == path]
+        spread = statistics.stdev(errors) if len(errors) > 1 else float("nan")
+        print(f"{path:16} {statistics.mean(errors):.4f} ± {spread:.4f} %")
+
+
+if __name__ == "__main__":
+    main()
