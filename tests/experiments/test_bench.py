@@ -1,9 +1,12 @@
 """What is compared is what it says it is, and no row takes the others down."""
 
 import copy
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -11,7 +14,13 @@ from torch import nn
 
 from torchcno.experiments import bench
 from torchcno.experiments.bench import CUDA_WAYS, PLANS, WAYS, Plan, run_bench, selected
-from torchcno.experiments.bench_work import Bicubic, ByMatrices, Way, _replace_activations
+from torchcno.experiments.bench_work import (
+    Bicubic,
+    ByMatrices,
+    Way,
+    _captured,
+    _replace_activations,
+)
 from torchcno.experiments.build import build_model
 from torchcno.operators import Activation, WindowedSinc
 from torchcno.problems.navier_stokes import NavierStokes
@@ -162,6 +171,20 @@ def test_the_bicubic_activation_keeps_constants_and_changes_size():
     y = Bicubic(activation)(torch.zeros(1, 2, 8, 8))
     expected = torch.tensor([2**0.5, -0.2 * 2**0.5]).view(1, 2, 1, 1).expand(1, 2, 16, 16)
     torch.testing.assert_close(y, expected)
+
+
+def test_a_captured_call_keeps_what_its_graph_reads(monkeypatch):
+    # Without a GPU: what is captured is of no interest, only who holds it.
+    for name in ("Stream", "stream", "current_stream", "CUDAGraph", "graph"):
+        monkeypatch.setattr(torch.cuda, name, MagicMock())
+    network, inputs = nn.Linear(1, 1), torch.zeros(1, 1)
+    read = [weakref.ref(network), weakref.ref(inputs)]
+    replay = _captured(partial(network, inputs))
+    del network, inputs
+    assert all(reference() is not None for reference in read)
+    replay()
+    del replay
+    assert all(reference() is None for reference in read)
 
 
 @pytest.mark.gpu

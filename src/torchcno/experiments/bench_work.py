@@ -142,6 +142,22 @@ def _is_captured(way: Way, batch: Batch) -> bool:
     return way.captured and batch.device.type == "cuda"
 
 
+@dataclass(frozen=True)
+class _Captured:
+    """A graph, and what owns the memory that it reads from and writes to.
+
+    A graph knows addresses alone: once the network is gone, its replay reads what is there by then.
+    """
+
+    graph: torch.cuda.CUDAGraph
+    work: Work
+    result: object
+
+    def __call__(self) -> object:
+        self.graph.replay()
+        return self.result
+
+
 def _captured(work: Work) -> Work:
     """`work` as one CUDA graph, which reads its inputs from where they are now."""
     stream = torch.cuda.Stream()
@@ -153,13 +169,8 @@ def _captured(work: Work) -> Work:
     graph = torch.cuda.CUDAGraph()
     # A capture that fails leaves its own stream current: the outer context takes it back.
     with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph):
-        output = work()
-
-    def replay() -> object:
-        graph.replay()
-        return output
-
-    return replay
+        result = work()
+    return _Captured(graph, work, result)
 
 
 def _finished(work: Work, device: torch.device) -> Work:
