@@ -525,6 +525,15 @@ def test_every_sigma_on_the_gpu(sigma):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("n", [16, 64])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_what_cannot_be_scaled_fits_on_the_gpu(layout, n):
+    x, bias = fields((n, n), batch=2, channels=16)
+    x = x.contiguous(memory_format=layout)
+    check_operator(x, bias, *matrices((n, n), (n, n)), "tanh", "tf32")
+
+
+@pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler's own
 def test_compiled_and_captured_on_the_gpu():
     x, bias = (t.cuda() for t in fields((32, 32), 4, 8))

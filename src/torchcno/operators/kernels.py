@@ -276,10 +276,12 @@ class Blocks:
         return {"num_warps": self.warps, "num_stages": self.stages, **limit}
 
 
-# (forward, backward) by the widest block of a plane, channels first (False) or last (True): the
-# fastest on an H200 over the activations of the 64² network (results/bench-step-h200.json), with
+Table = dict[tuple[int, bool], tuple[Blocks, Blocks]]
+
+# (forward, backward) by the widest block of a plane, channels first (False) or last (True), for
+# factors of four bytes: the fastest on an H200 over the activations of the 64² network, with
 # products in TF32; at 128 what compiles without spills.
-BLOCKS: dict[tuple[int, bool], tuple[Blocks, Blocks]] = {
+WIDE_BLOCKS: Table = {
     (16, False): (Blocks(4, 16, 64, 4), Blocks(4, 16, 64, 4)),
     (32, False): (Blocks(4, 32, 32, 4), Blocks(4, 32, 32, 4)),
     (64, False): (Blocks(2, 32, 32, 4), Blocks(4, 32, 16, 8)),
@@ -288,6 +290,19 @@ BLOCKS: dict[tuple[int, bool], tuple[Blocks, Blocks]] = {
     (32, True): (Blocks(4, 32, 32, 4), Blocks(4, 32, 32, 4)),
     (64, True): (Blocks(4, 16, 32, 4), Blocks(4, 32, 16, 8)),
     (128, True): (Blocks(1, 32, 32, 8), Blocks(1, 32, 32, 8, stages=1)),
+}
+# For factors of two bytes: the same with products in float16 (results/bench-activation-h200.json);
+# 128 is not measured. With wider factors some of these do not fit on chip, and some spill.
+BLOCKS: Table = WIDE_BLOCKS | {
+    (16, False): (Blocks(4, 16, 64, 4), Blocks(4, 32, 32, 4, stages=3)),
+    (32, False): (
+        Blocks(2, 32, 32, 4, stages=3, registers=128),
+        Blocks(2, 32, 32, 4, registers=128),
+    ),
+    (64, False): (Blocks(1, 64, 32, 4, stages=3, registers=128), Blocks(1, 64, 64, 4, stages=3)),
+    (16, True): (Blocks(16, 16, 32, 8, registers=128), Blocks(16, 16, 32, 8, registers=128)),
+    (32, True): (Blocks(4, 32, 64, 4, stages=3), Blocks(4, 32, 32, 4, stages=3)),
+    (64, True): (Blocks(2, 64, 32, 4), Blocks(4, 32, 64, 8, stages=3)),
 }
 LINES = Blocks(planes=32, fine_rows=1, fine_columns=32, warps=4)
 
@@ -306,7 +321,7 @@ def launch_forward(
     """
     from torchcno.operators import triton_activation, triton_streaming
 
-    x = x.contiguous(memory_format=_memory_format(x))
+    x, bias = x.contiguous(memory_format=_memory_format(x)), bias.contiguous()
     y = _empty_output(x, downs)
     planes = x.shape[0] * x.shape[1]
     whole = _fits(x, ups, downs)
@@ -325,7 +340,7 @@ def launch_forward(
         matrices = _operands(ups, downs, sizes, arithmetic)
         triton_activation.forward_1d[grid](x, bias, *matrices, y, planes, **sizes, **names)
     else:
-        grid, sizes = _cut_planes(x, ups, downs, backward=False)
+        grid, sizes = _cut_planes(x, ups, downs, arithmetic, backward=False)
         matrices = _operands(ups, downs, sizes, arithmetic)
         given = (x, bias, *_normalisation(norm), *matrices)
         triton_activation.forward_2d[grid](*given, y, **sizes, **names)
@@ -344,7 +359,7 @@ def launch_backward(
     """(dX, db) by a Triton program; with a `norm` (dX, db, dγ), and dβ is db."""
     from torchcno.operators import triton_activation, triton_streaming
 
-    x = x.contiguous(memory_format=_memory_format(x))
+    x, bias = x.contiguous(memory_format=_memory_format(x)), bias.contiguous()
     dy = dy.contiguous(memory_format=_memory_format(x))
     dx = torch.empty_like(x)
     planes = x.shape[0] * x.shape[1]
@@ -369,7 +384,7 @@ def launch_backward(
         programs = triton_activation.backward_1d
         programs[grid](dy, x, bias, *matrices, dx, sums, planes, **sizes, **names)
     else:
-        grid, sizes = _cut_planes(x, ups, downs, backward=True)
+        grid, sizes = _cut_planes(x, ups, downs, arithmetic, backward=True)
         matrices = _operands(ups, downs, sizes, arithmetic)
         given = (dy, x, bias, *_normalisation(norm), *matrices)
         triton_activation.backward_2d[grid](*given, dx, sums, **sizes, **names)
@@ -411,7 +426,11 @@ def _plane_sizes(x: Tensor, downs: Sequence[Tensor]) -> dict[str, Any]:
 
 
 def _cut_planes(
-    x: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], backward: bool
+    x: Tensor,
+    ups: Sequence[Tensor],
+    downs: Sequence[Tensor],
+    arithmetic: Arithmetic,
+    backward: bool,
 ) -> tuple[tuple[int], dict[str, Any]]:
     """The number of programs, and the sizes that a 2-D program is compiled for."""
     batch, channels, height, width = x.shape
@@ -422,8 +441,9 @@ def _cut_planes(
         "BH_OUT": power_of_two(len(downs[0])),
         "BW_OUT": power_of_two(len(downs[1])),
     }
-    blocks = BLOCKS[max(edges.values()), channels_last][backward]
-    most = max(1, blocks.planes // 2) if _arithmetic(x) == "fp32" else blocks.planes
+    table = BLOCKS if arithmetic in ("fp16", "bf16") else WIDE_BLOCKS
+    blocks = table[max(edges.values()), channels_last][backward]
+    most = max(1, blocks.planes // 2) if arithmetic == "fp32" else blocks.planes
     # With channels last a program's planes are neighbouring channels, so P divides their number.
     planes = math.gcd(most, channels if channels_last else batch * channels)
     fine_rows = min(blocks.fine_rows, power_of_two(len(ups[0])))
