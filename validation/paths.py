@@ -1,11 +1,12 @@
 """Does it matter to training how the filtered activation is computed?
 
     python validation/paths.py [--device cuda] [--epochs 100] [--seeds 3] [--jobs 3]
+    python validation/paths.py --small --device cpu     a small network on 32² points, without half
 
 Trains the CNO of the paper's poisson row for some epochs of the preset `best`: with the fused
 activation, by its definition (one matrix an axis), and with fields in float16 and in bfloat16, from
 several seeds each. Writes medians of the test error, as each run ends, to
-`results/validation-paths-poisson.json`, with the configuration of the first.
+`results/validation-paths-poisson.json` (`-small`), with the configuration of the first.
 """
 
 import argparse
@@ -17,7 +18,6 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -25,8 +25,11 @@ from unittest import mock
 from torchcno import RunConfig, train_run
 from torchcno.operators import kernels
 from torchcno.training import Hardware
+from torchcno.training.recipe import Precision
 
 Task = tuple[str, RunConfig]
+
+SMALL = {"width": 8, "lift_width": 16, "neck_blocks": 2, "skip_blocks": 1}
 
 
 def by_definition() -> AbstractContextManager[Any]:
@@ -34,7 +37,7 @@ def by_definition() -> AbstractContextManager[Any]:
     return mock.patch.object(kernels, "is_supported", return_value=False)
 
 
-PATHS: dict[str, tuple[str, Callable[[], AbstractContextManager[Any]]]] = {
+PATHS: dict[str, tuple[Precision, Callable[[], AbstractContextManager[Any]]]] = {
     "fused": ("tf32", nullcontext),
     "by definition": ("tf32", by_definition),
     "fused, float16": ("fp16-mixed", nullcontext),
@@ -64,12 +67,20 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    parser.add_argument("--small", action="store_true")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--out", type=Path, default=Path("results"))
     given = parser.parse_args()
-    base = RunConfig.resolve("poisson", "cno", "best", hardware=Hardware(given.device))
+    resolution = 32 if given.small else None
+    base = RunConfig.resolve("poisson", "cno", "best", resolution, hardware=Hardware(given.device))
+    if given.small:
+        base = replace(
+            base,
+            architecture=replace(base.architecture, **SMALL),
+            train=replace(base.train, samples=256),
+        )
 
-    def config(precision: str, seed: int) -> RunConfig:
+    def config(precision: Precision, seed: int) -> RunConfig:
         recipe = replace(base.train, epochs=given.epochs, precision=precision)
         return replace(base, train=recipe, seed=seed)
 
@@ -77,17 +88,18 @@ def main() -> None:
         (path, config(precision, seed))
         for seed in range(given.seeds)
         for path, (precision, _) in PATHS.items()
+        if precision == "tf32" or not given.small  # half precision is slow on a CPU
     ]
     given.out.mkdir(parents=True, exist_ok=True)
-    out = given.out / "validation-paths-poisson.json"
+    out = given.out / f"validation-paths-poisson{'-small' * given.small}.json"
     rows: list[dict[str, Any]] = []
     with ProcessPoolExecutor(given.jobs, multiprocessing.get_context("spawn")) as pool:
-        for future in as_completed(map(partial(pool.submit, measure), tasks)):
+        for future in as_completed([pool.submit(measure, task) for task in tasks]):
             rows.append(future.result())
             rows.sort(key=lambda row: (list(PATHS).index(row["path"]), row["seed"]))
             report = {"config": tasks[0][1].to_tree(), "rows": rows}
             out.write_text(json.dumps(report, indent=1) + "\n")
-    for path in PATHS:
+    for path in dict.fromkeys(path for path, _ in tasks):
         errors = [row["test_error_percent"] for row in rows if row["path"] == path]
         spread = statistics.stdev(errors) if len(errors) > 1 else float("nan")
         print(f"{path:16} {statistics.mean(errors):.4f} ± {spread:.4f} %")
