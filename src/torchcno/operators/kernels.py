@@ -400,10 +400,10 @@ def _launch_normalisation_backward(
     """Make dX of the gradient G of what leaves `norm`, in place, with the `sums` dβ and dγ."""
     from torchcno.operators import triton_activation
 
-    mean, variance, weight, _, eps, share = norm
+    mean, variance, weight, _, eps = _normalisation(norm)
     block = 1024
     triton_activation.normalisation_backward[(_multiple(x.numel(), block) // block,)](
-        dx, x, sums, mean, variance, weight, eps, share, x.numel(),
+        dx, x, sums, mean, variance, weight, eps, norm.share, x.numel(),
         C=x.shape[1], SPACE=math.prod(x.shape[2:]), BLOCK=block,
         CHANNELS_LAST=_memory_format(x) == torch.channels_last,
     )  # fmt: skip
@@ -411,7 +411,9 @@ def _launch_normalisation_backward(
 
 def _normalisation(norm: Normalisation | None) -> tuple[Tensor | float | None, ...]:
     """The arguments of a program: μ, v, γ, β and ε."""
-    return (None, None, None, None, 0.0) if norm is None else norm[:5]
+    if norm is None:
+        return None, None, None, None, 0.0
+    return *(vector.contiguous() for vector in norm[:4]), norm.eps
 
 
 def _plane_sizes(x: Tensor, downs: Sequence[Tensor]) -> dict[str, Any]:
