@@ -3,6 +3,7 @@
 Without a GPU the Triton programs run in Triton's interpreter, one small case an option.
 """
 
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -193,6 +194,16 @@ def test_a_plan_is_made_once_and_follows_changes_of_its_matrices():
     changed = streaming.forward_plan(ups, downs, Tensor.float)
     assert torch.equal(changed.tables[2], 3 * plan.tables[2])
     assert torch.equal(changed.tables[0], plan.tables[0])
+
+
+def test_a_plan_goes_with_its_matrices():
+    (up, _), downs = matrices((16, 16), (16, 16))
+    known, freed = len(streaming._known), weakref.ref(up)
+    streaming.forward_plan([up, up], downs, Tensor.float)
+    assert len(streaming._known) == known + 1
+    del up
+    assert freed() is None
+    assert len(streaming._known) == known
 
 
 @pytest.fixture

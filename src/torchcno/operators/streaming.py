@@ -243,8 +243,10 @@ def _remembered(
     key = (make, rounding, *((id(m), 0 if m.is_inference() else m._version) for m in matrices))
     plans: dict[Any, tuple[Plan | None, list[Tensor]]] = _known.setdefault(ups[0], {})
     if key not in plans:
-        # The matrices are kept with the plan, so that no others come to have their addresses.
-        plans[key] = _planned(make, ups, downs, rounding), matrices[1:]
+        # The matrices are kept with the plan, so that no others come to have their addresses; all
+        # but the first, with which the plan is to go.
+        others = [m for m in matrices if m is not ups[0]]
+        plans[key] = _planned(make, ups, downs, rounding), others
     return plans[key][0]
 
 
