@@ -1,6 +1,6 @@
 import pytest
 
-from torchcno.experiments.build import build_model, model_config
+from torchcno.experiments.build import build_model, model_config, training_row
 from torchcno.models import MODELS
 from torchcno.problems import PROBLEMS
 from torchcno.problems.navier_stokes import NavierStokes
@@ -24,6 +24,16 @@ def test_presets_differ_in_the_boundary():
     assert model_config("cno", "navier-stokes", "best").boundary == "periodic"
     for name, problem in PROBLEMS.items():
         assert model_config("cno", name, "best").layout == problem.layout
+
+
+def test_what_was_found_better_is_of_best_and_of_the_problem_itself():
+    found = {"optimizer": "muon", "augmentation": "reflections"}
+    assert found.items() <= training_row("cno", "navier-stokes", "best").items()
+    assert training_row("cno-no-filters", "wave", "best") == training_row("cno", "wave", "best")
+    # Vorticity has the network of navier-stokes, and changes its sign in every mirror.
+    for other in ("vorticity", "poisson"):
+        assert training_row("cno", other, "best") == training_row("cno", other, "paper")
+    assert training_row("fno", "wave", "best") == training_row("fno", "wave", "paper")
 
 
 def test_a_problem_of_two_components_makes_models_of_two_channels():

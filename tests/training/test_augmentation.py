@@ -33,9 +33,10 @@ MIRRORS = {  # (u, v) to its image
 }
 
 
-def test_reflections_are_the_mirror_images_of_a_flow_by_its_x_velocity():
+@pytest.mark.parametrize("components", ["u", "uv"])
+def test_reflections_are_the_mirror_images_of_a_flow(components):
     # Steps small enough: which one a flow takes depends on where the grid meets its largest speed.
-    problem = NavierStokes(N=32, T=0.1, cfl=0.1)
+    problem = NavierStokes(components, N=32, T=0.1, cfl=0.1)
     start = problem.sample_inputs(problem.grid(32), 1, Generator().manual_seed(0))
     end = problem.solve(start)
     images = []
@@ -48,6 +49,12 @@ def test_reflections_are_the_mirror_images_of_a_flow_by_its_x_velocity():
         assert any(torch.allclose(image, v) for v in found)
     for v in found:
         assert any(torch.allclose(image, v) for image in images)
+
+
+def test_three_channels_are_no_plane_velocity():
+    u = torch.rand(1, 3, 4, 4)
+    with pytest.raises(ValueError, match="3 channels are no plane velocity"):
+        draws(flow_reflection, u, n=1)
 
 
 def test_channels_and_samples_move_together():

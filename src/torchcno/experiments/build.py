@@ -71,6 +71,15 @@ def build_model(
     return model_class(name)(model_config(name, problem, preset, **overrides))
 
 
+def training_row(model: str, problem: str, preset: str) -> Mapping[str, Any]:
+    """What is the model's own in the recipe `preset` for `problem`."""
+    own = model_class(model)
+    row = paper_row(own.PAPER_TRAINING, problem)
+    # A problem that stands in for another has not its symmetries: only its own name counts here.
+    found = getattr(own, "BEST_TRAINING", {}).get(problem, {}) if preset == "best" else {}
+    return {**row, **found}
+
+
 def paper_row(table: Mapping[str, Mapping[str, Any]], problem: str) -> Mapping[str, Any]:
     """The row of `PAPER` or `PAPER_TRAINING` for `problem`; empty where there is none."""
     return table.get(STANDS_IN.get(problem, problem), {})

@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 import yaml
 
-from torchcno.experiments.build import build_problem, model_class, model_config, paper_row
+from torchcno.experiments.build import build_problem, model_config, training_row
 from torchcno.experiments.configs import check_key, convert, from_plain, to_plain
 from torchcno.problems import PROBLEMS
 from torchcno.problems.problem import Problem
@@ -45,18 +45,19 @@ class RunConfig:
     ) -> "RunConfig":
         """The run of `model` on `problem` with the paper's hyper-parameters.
 
-        The training recipe is the preset's, with the numbers of the model's table for the problem.
-        `settings` are further fields.
+        The training recipe is the preset's, with the numbers of the model's table for the problem;
+        for `best`, what was found better where that is known. `settings` are further fields.
         """
         problem = build_problem(problem)
         resolution = resolution or problem.resolution
-        row = paper_row(model_class(model).PAPER_TRAINING, problem.name)
         size = problem.grid(resolution).shape
         return cls(
             problem=problem,
             model=model,
             architecture=model_config(model, problem, preset, size=size),
-            train=replace(select(PRESETS, preset, "preset"), **row),
+            train=replace(
+                select(PRESETS, preset, "preset"), **training_row(model, problem.name, preset)
+            ),
             preset=preset,
             resolution=resolution,
             **settings,

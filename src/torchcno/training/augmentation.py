@@ -1,7 +1,7 @@
 """Pairs that follow from others by a symmetry of the operator: G(g u) = g G(u).
 
 Only right for operators that have the symmetry: `translations` on a periodic domain, `square` where
-the equation and its boundary conditions know no direction, `reflections` for the x-velocity of a
+the equation and its boundary conditions know no direction, `reflections` for the velocity of a
 flow on a torus. One symmetry is drawn for a batch, so that the fields move as a whole and nothing
 waits for the device.
 """
@@ -42,14 +42,23 @@ def square_symmetry(space: torch.Size, generator: Generator) -> Transform:
 
 
 def flow_reflection(space: torch.Size, generator: Generator) -> Transform:
-    """One of the four mirror images of a flow that is seen by its x-velocity, scaled to [0, 1].
+    """One of the four mirror images of a plane flow, its velocities scaled to [0, 1].
 
-    Mirrored along y, u stays as it is and v, which is not seen, changes its sign. Mirrored along x,
-    u changes its sign: 1 − ũ where zero is scaled to 1/2, as it is for shear layers.
+    Mirrored along x, u changes its sign, and along y, v does where it is seen: to 1 − ũ and 1 − ṽ
+    where zero is scaled to 1/2, as it is for shear layers.
     """
     along_x, along_y = (bool(torch.randint(2, (), generator=generator)) for _ in range(2))
     axes = [axis for axis, mirrored in ((-1, along_x), (-2, along_y)) if mirrored]
-    return lambda u: 1 - u.flip(axes) if along_x else u.flip(axes)
+
+    def apply(w: Tensor) -> Tensor:
+        if not 1 <= w.shape[1] <= 2:
+            raise ValueError(
+                f"{w.shape[1]} channels are no plane velocity u or (u, v); use augmentation='none'."
+            )
+        signs = zip(w.flip(axes).split(1, dim=1), (along_x, along_y), strict=False)
+        return torch.cat([1 - one if turned else one for one, turned in signs], dim=1)
+
+    return apply
 
 
 AUGMENTATIONS: dict[str, Callable[[torch.Size, Generator], Transform]] = {
