@@ -292,8 +292,8 @@ WIDE_BLOCKS: Table = {
     (128, True): (Blocks(1, 32, 32, 8), Blocks(1, 32, 32, 8, stages=1)),
 }
 # For factors of two bytes: the same with products in float16, as measured in
-# results/bench-activation-cuts-h200.json; 128 is not. With wider factors some of these do not fit on
-# chip, and some spill.
+# results/bench-activation-cuts-h200.json; 128 is not. With wider factors some of these do not fit
+# on chip, and some spill.
 BLOCKS: Table = WIDE_BLOCKS | {
     (16, False): (Blocks(4, 16, 64, 4), Blocks(4, 32, 32, 4, stages=3)),
     (32, False): (
