@@ -32,9 +32,14 @@ Task = tuple[str, RunConfig]
 SMALL = {"width": 8, "lift_width": 16, "neck_blocks": 2, "skip_blocks": 1}
 
 
+def unsupported(*arguments: object, **keywords: object) -> bool:
+    """In the place of `kernels.is_supported`; a mock would keep every field that it is asked of."""
+    return False
+
+
 def by_definition() -> AbstractContextManager[Any]:
     """Within the context no activation finds a kernel."""
-    return mock.patch.object(kernels, "is_supported", return_value=False)
+    return mock.patch.object(kernels, "is_supported", unsupported)
 
 
 PATHS: dict[str, tuple[Precision, Callable[[], AbstractContextManager[Any]]]] = {
