@@ -192,6 +192,15 @@ def test_one_failure_stops_no_other_job(quick, tmp_path, in_this_process):
     assert outcomes[2].result["epochs"] == 6
 
 
+@pytest.fixture
+def _heard() -> Iterator[None]:
+    """Ctrl-C is heard also where tests run in the background of a shell, which has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_heard")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_asks_jobs_to_save_and_starts_no_other(quick, tmp_path, monkeypatch, number):
     stand_in(
