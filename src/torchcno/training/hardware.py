@@ -1,5 +1,6 @@
 """Where a run takes place, and in which arithmetic."""
 
+import atexit
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,7 +56,19 @@ def launch(hardware: Hardware) -> Fabric:
         strategy="ddp" if devices * nodes > 1 else "auto",
     )
     fabric.launch()
+    if fabric.world_size > 1:
+        atexit.register(_take_leave)
     return fabric
+
+
+def _take_leave() -> None:
+    """End the communication of processes while Python is still there.
+
+    Its threads outlive the last message by a moment. One that then asks for an interpreter which is
+    gone aborts a process that had done all its work.
+    """
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 @contextmanager
