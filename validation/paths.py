@@ -22,14 +22,15 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from recipes import SMALL
+
 from torchcno import RunConfig, train_run
+from torchcno.experiments.search_space import Space
 from torchcno.operators import kernels
 from torchcno.training import Hardware
 from torchcno.training.recipe import Precision
 
 Task = tuple[str, RunConfig]
-
-SMALL = {"width": 8, "lift_width": 16, "neck_blocks": 2, "skip_blocks": 1}
 
 
 def unsupported(*arguments: object, **keywords: object) -> bool:
@@ -78,16 +79,10 @@ def main() -> None:
     given = parser.parse_args()
     resolution = 32 if given.small else None
     base = RunConfig.resolve("poisson", "cno", "best", resolution, hardware=Hardware(given.device))
-    if given.small:
-        base = replace(
-            base,
-            architecture=replace(base.architecture, **SMALL),
-            train=replace(base.train, samples=256),
-        )
+    fixed = {"train.epochs": given.epochs} | (SMALL if given.small else {})
 
     def config(precision: Precision, seed: int) -> RunConfig:
-        recipe = replace(base.train, epochs=given.epochs, precision=precision)
-        return replace(base, train=recipe, seed=seed)
+        return Space(replace(base, seed=seed), {}).config({**fixed, "train.precision": precision})
 
     tasks = [
         (path, config(precision, seed))

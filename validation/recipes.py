@@ -40,20 +40,20 @@ SMALL = {
 }
 
 
-def variants(problem: str, own_boundary: str) -> dict[str, Changes]:
-    """What is tried, by a name that says it; AdamW at 0.001 is `best` itself."""
+def variants(base: RunConfig) -> dict[str, Changes]:
+    """What is tried in the place of `base`, by a name that says it."""
     tried: list[Changes] = [
         {"train.optimizer": optimizer, "train.learning_rate": rate}
         for rate in RATES
         for optimizer in ("adamw", "muon")
     ]
     tried += [{"train.loss": loss} for loss in ("relative-l2", "weighted-l2")]
-    others = {"zero", "periodic", "even", "odd"} - {own_boundary}
+    others = {"zero", "periodic", "even", "odd"} - {base.architecture.boundary}
     tried += [{"model.boundary": boundary} for boundary in sorted(others)]
     tried += [{"train.batch_size": 16}, {"train.weight_decay": 1e-2}]
     tried += [{"train.averaging_half_life": None}]
-    if problem in SYMMETRIES:
-        tried.append({"train.augmentation": SYMMETRIES[problem]})
+    symmetries = {"none", SYMMETRIES.get(base.problem.name, "none")} - {base.train.augmentation}
+    tried += [{"train.augmentation": augmentation} for augmentation in sorted(symmetries)]
     return {_name(changes): changes for changes in tried}
 
 
@@ -95,7 +95,7 @@ def main() -> None:
     path = given.out / f"validation-recipes-{given.problem}{'-small' * given.small}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = json.loads(path.read_text()) if path.exists() else {}
-    for name, changes in variants(given.problem, base.architecture.boundary).items():
+    for name, changes in variants(base).items():
         config = Space(base, {}).config({**fixed, **changes})
         there = rows.get(name, {"config": {}})["config"]
         if is_same(there, config.to_tree()) or not fnmatch(name, given.only):

@@ -367,8 +367,11 @@ def test_convolutions_have_channels_last_where_the_network_says_so(channels):
 @pytest.mark.gpu
 def test_a_compiled_run_follows_the_captured_one(small_run, tmp_path):
     train, val = small_run.data(64, 1), small_run.data(20, 2)
+    graphs = torch._dynamo.utils.counters["stats"]
+    graphs.clear()
     for fast in ("auto", "compiled"):
         recipe = replace(small_run.RECIPE, epochs=3, precision="32", fast=fast)
         fit(small_run.network(), train, val, recipe, tmp_path / fast, seed=3)
+        assert bool(graphs["unique_graphs"]) == (fast == "compiled")
     for a, b in zip(rows(tmp_path / "auto"), rows(tmp_path / "compiled"), strict=True):
         assert a["train_loss"] == pytest.approx(b["train_loss"], rel=1e-3)
