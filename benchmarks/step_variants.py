@@ -1,6 +1,6 @@
 """A training step on a CUDA device with and without some changes, and what they do to its numbers.
 
-    python benchmarks/step_variants.py [--seconds 60] [--out FILE.json] [--all | --compiled]
+    python benchmarks/step_variants.py [--seconds 60] [--out FILE.json] [--all | --compiled | --beside]
 
 The step is that of the navier-stokes CNO, batch 32, in one CUDA graph, in TF32 unless said.
 
@@ -11,7 +11,8 @@ The step is that of the navier-stokes CNO, batch 32, in one CUDA graph, in TF32 
 Milliseconds a step, the variants by turns; and relative distances (L2) of the first prediction and
 of all gradients together to those of float64. `--all` takes every pair of layout and boundary with
 every pair of changes, in about twice the time; `--compiled` takes torch.compile alone, which needs
-about a minute where its cache is empty. Kernels are compiled before, in parallel processes.
+about a minute where its cache is empty; `--beside` takes what runs beside each other in the graph:
+branches of the network, and the gradients of weights beside those of fields. Kernels are compiled before, in parallel processes.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import multiprocessing
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import product
@@ -31,12 +32,13 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
+import torchcno.training.step as training_step_module
 from torchcno.data.generate import available_cores
 from torchcno.evaluation.timing import Stopwatch
 from torchcno.experiments.bench_work import Batch, ByMatrices, Way, Work, training_step
 from torchcno.experiments.build import build_model
 from torchcno.models.cno import Block, Perceptron, Residual
-from torchcno.operators import kernels, normalised
+from torchcno.operators import kernels, normalised, streams
 from torchcno.operators.filters import Boundary
 from torchcno.operators.normalised import normalised_activation
 from torchcno.problems import NavierStokes
@@ -59,6 +61,7 @@ class Variant:
     normalised: bool = True
     statistics: str = ""  # "var_mean": by that function of torch
     precision: Precision = "tf32"
+    beside: tuple[str, ...] = ("branches", "weights")  # what runs beside the rest
     compiled: bool = False  # the compiler then makes batch norm, `normalised` or not
 
     @property
@@ -80,6 +83,8 @@ class Variant:
             changes.append(self.precision)
         if self.compiled:
             changes.append("compiled")
+        if self.beside != ("branches", "weights"):
+            changes.append(f"{' and '.join(self.beside) or 'nothing'} beside")
         layout = "last" if self.channels_last else "first"
         return f"{self.boundary}, channels {layout}, {'+'.join(changes) or 'neither'}"
 
@@ -91,6 +96,13 @@ def compiled_variants() -> list[Variant]:
         for precision in ("tf32", "fp16-mixed")
         for compiled in (False, True)
     ]
+
+
+def variants_beside() -> list[Variant]:
+    """What it gains to run parts of a step beside each other."""
+    tf32 = [Variant(beside=beside) for beside in ((), ("branches",), ("weights",))]
+    float16 = [Variant(precision="fp16-mixed"), Variant(precision="fp16-mixed", beside=())]
+    return [Variant(), *tf32, *float16, Variant(boundary="periodic")]
 
 
 def variants(every: bool) -> list[Variant]:
@@ -128,6 +140,10 @@ def changed(variant: Variant) -> Iterator[None]:
         patches[normalised, "is_fused"] = lambda *_: False
     if variant.statistics == "var_mean":
         patches[normalised, "batch_statistics"] = by_var_mean
+    if "branches" not in variant.beside:
+        patches[streams, "is_captured"] = lambda x: False
+    if "weights" not in variant.beside:
+        patches[training_step_module, "aside"] = nullcontext
     with arithmetic("tf32"), ExitStack() as stack:
         for (module, name), function in patches.items():
             stack.enter_context(mock.patch.object(module, name, function))
@@ -224,9 +240,12 @@ def main() -> None:
     chosen_by = parser.add_mutually_exclusive_group()
     chosen_by.add_argument("--all", action="store_true")
     chosen_by.add_argument("--compiled", action="store_true", help="with and without torch.compile")
+    chosen_by.add_argument("--beside", action="store_true", help="what runs beside what")
     given = parser.parse_args()
     began = time.monotonic()
-    chosen = compiled_variants() if given.compiled else variants(given.all)
+    chosen = variants(given.all)
+    if given.compiled or given.beside:
+        chosen = compiled_variants() if given.compiled else variants_beside()
 
     kinds = range(len(layers(channels_last=True, boundary="zero")))
     with ProcessPoolExecutor(available_cores(), multiprocessing.get_context("spawn")) as pool:

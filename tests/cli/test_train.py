@@ -8,6 +8,7 @@ import torch
 import yaml
 
 import torchcno.cli.train
+from torchcno.experiments import run
 from torchcno.experiments.run import Watch, read_config, train_run
 from torchcno.training import load_tensors
 
@@ -20,6 +21,24 @@ def test_options_reach_the_configuration(run_folder):
     # What was not said: the preset's schedule, the paper's rate, the preset's boundary.
     assert (config.train.schedule, config.train.learning_rate) == ("cosine", 1e-3)
     assert (config.preset, config.architecture.boundary) == ("best", "zero")
+
+
+def test_the_first_line_says_what_runs_where_and_how(cno, tiny, tmp_path, monkeypatch):
+    said = cno("train", *tiny, "--out", tmp_path / "run").err
+    assert said.partition("\n")[0].startswith("poisson, cno on ")
+    assert said.partition("\n")[0].endswith(" threads: operation by operation")
+    monkeypatch.setattr(run, "pick_device", torch.device)
+    monkeypatch.setattr(run, "device_name", lambda device: "a GPU")
+    for words, how in (
+        ([], "a GPU: fast, a step is one CUDA graph (else: --train.fast off), products in TF32"),
+        (["--train.fast", "compiled"], "fast, compiled, a step is one CUDA graph"),
+        (["--train.fast", "off"], "a GPU: operation by operation, products in TF32"),
+        (["--train.precision", "fp16-mixed"], "fields in float16"),
+        (["--devices", "4"], "4 × a GPU: operation by operation"),
+    ):
+        config = torchcno.cli.train.resolve(["wave", "fno", "--device", "cuda", *words])[0]
+        assert how in run.opening(config)
+        assert run.opening(config).startswith("wave, fno on ")
 
 
 def test_a_run_can_be_repeated_from_its_configuration(cno, run_folder, tmp_path):

@@ -1,7 +1,10 @@
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import nn
 
+import torchcno.operators.convolution as convolution_module
 from torchcno.operators.convolution import Convolution, extend
 
 
@@ -66,6 +69,31 @@ def test_before_a_batch_norm_the_gradients_are_those_without_the_short_cut(bound
     for full, short in zip(*gradients, strict=True):
         assert torch.allclose(full, short, atol=1e-11)
     assert torch.equal(gradients[1][2], torch.zeros(3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+@pytest.mark.parametrize("centred_next", [False, True])
+@pytest.mark.parametrize("boundary", ["zero", "odd"])
+def test_gradients_made_aside_are_those_of_the_chain(monkeypatch, boundary, centred_next, dims):
+    torch.manual_seed(0)
+    kernel = Convolution(2, 3, 3, dims, boundary).double()
+    after = Convolution(3, 1, 3, dims, boundary).double()
+    x = torch.randn(4, 2, *[8] * dims, dtype=torch.float64)
+
+    def gradients() -> list[torch.Tensor]:
+        for parameter in (*kernel.parameters(), *after.parameters()):
+            parameter.grad = None
+        after(kernel(x, centred_next).tanh()).pow(2).sum().backward()
+        return [p.grad for p in (*kernel.parameters(), *after.parameters())]
+
+    in_order = gradients()
+    monkeypatch.setattr(convolution_module, "current_aside", lambda: "a stream")
+    monkeypatch.setattr(convolution_module, "put_aside", lambda stream, *read: nullcontext())
+    for ours, theirs in zip(gradients(), in_order, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
+    kernel.weight.grad, before = kernel.weight.grad.clone(), kernel.weight.grad
+    after(kernel(x, centred_next).tanh()).pow(2).sum().backward()
+    torch.testing.assert_close(kernel.weight.grad, 2 * before)  # added to what is there
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")  # of torch's own

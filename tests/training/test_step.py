@@ -9,12 +9,14 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW
 
 from torchcno.models.cno import CNO, CNOConfig
+from torchcno.operators.filters import Boundary
 from torchcno.training.hardware import LOSS_FACTORS
+from torchcno.training.loop import laid_out
 from torchcno.training.losses import relative_l1_loss
 from torchcno.training.optimizers import optimizer_of
 from torchcno.training.pairs import Network
 from torchcno.training.recipe import Recipe
-from torchcno.training.step import eager_step, graphed_step
+from torchcno.training.step import Step, eager_step, graphed_step
 
 CPU = torch.device("cpu")
 RATES = [1e-2, 3e-3, 1e-2, 1e-3, 5e-3]
@@ -131,6 +133,37 @@ def exact_arithmetic():
 @pytest.mark.usefixtures("exact_arithmetic")
 def test_graphed_is_eager_over_rates_and_batch_sizes():
     assert_same(train(graphed_step), train(eager_step))
+
+
+def operator(boundary: Boundary) -> nn.Module:
+    """A CNO with branches of several layers, channels last, in the order of its weights."""
+    torch.manual_seed(0)
+    config = CNOConfig(
+        size=(32, 32), levels=2, width=16, neck_blocks=2, skip_blocks=2, boundary=boundary
+    )
+    return laid_out(CNO(config))
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("exact_arithmetic")
+@pytest.mark.parametrize("boundary", ["zero", "periodic"])
+def test_branches_and_gradients_beside_each_other_are_those_in_order(boundary):
+    """Batches change with every step: whoever reads too early reads another batch's numbers."""
+    model = operator(boundary).cuda().train()
+    rate = torch.zeros((), device="cuda")  # weights stay where they are
+    optimizer = AdamW(model.parameters(), lr=rate, capturable=True, fused=True)
+    batches = [tuple(t.cuda() for t in batch(16, seed, size=32)) for seed in range(4)]
+
+    def gradients(step: Step, number: int) -> list[Tensor]:
+        step(*batches[number])
+        return [weight.grad.clone() for weight in model.parameters()]
+
+    eager = eager_step(model, optimizer, F.mse_loss)
+    in_order = [gradients(eager, number) for number in range(4)]
+    graphed = graphed_step(model, optimizer, F.mse_loss)
+    for number in 50 * [0, 1, 2, 3]:
+        for ours, theirs in zip(gradients(graphed, number), in_order[number], strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4 * float(theirs.norm()))
 
 
 @pytest.mark.gpu

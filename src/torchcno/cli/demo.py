@@ -9,7 +9,7 @@ from torchcno.cli import MISSED, Stop
 from torchcno.cli.arguments import parse, parser_of
 from torchcno.cli.terminal import error_table, table
 from torchcno.cli.train import watched
-from torchcno.experiments.demo import TRAINING, Tour, take_tour, write_page
+from torchcno.experiments.demo import Tour, take_tour, tour_config, write_page
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("demo"), help="the folder for all of it")
     out = parse(parser, arguments).out
-    with watched(out / "run", TRAINING["epochs"]) as watch:
+    with watched(out / "run", tour_config(out)) as watch:
         tour = take_tour(out, watch)
     page = out / "demo.html"
     write_page(tour, page)

@@ -17,6 +17,6 @@ def main(arguments: Sequence[str]) -> None:
     )
     parser.add_argument("run", type=Path, help="the run's folder")
     folder = parse(parser, arguments).run
-    with watched(folder, read_config(folder).train.epochs) as watch:
+    with watched(folder, read_config(folder)) as watch:
         result = resume_run(folder, watch)
     report(folder, result)

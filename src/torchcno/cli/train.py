@@ -1,5 +1,6 @@
 """`cno train`: one model on one problem, into a run folder."""
 
+import sys
 import textwrap
 from argparse import ArgumentParser as PlainParser
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from torchcno.cli import DIVERGED, INTERRUPTED, Stop
 from torchcno.cli.arguments import add_fields, field_comments, leading_names, parse, parser_of
 from torchcno.cli.terminal import error_table, progress_bars
 from torchcno.experiments.configs import to_plain
-from torchcno.experiments.run import Watch, is_first_process, train_run
+from torchcno.experiments.run import Watch, is_first_process, opening, train_run
 from torchcno.experiments.run_config import RunConfig, read_tree, section
 from torchcno.models import MODELS
 from torchcno.problems import PROBLEMS
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str]) -> None:
     config, out = resolve(arguments)
     if out is None:
         raise ValueError("say where the run shall lie: --out FOLDER.")
-    with watched(out, config.train.epochs) as watch:
+    with watched(out, config) as watch:
         result = train_run(config, out, watch)
     report(out, result)
 
@@ -152,11 +153,12 @@ def with_options(tree: dict[str, Any], base: RunConfig, given: Namespace) -> dic
 
 
 @contextmanager
-def watched(folder: Path, epochs: int) -> Iterator[Watch]:
-    """Progress bars for a run in `folder`, and what to say where it stops early."""
+def watched(folder: Path, config: RunConfig) -> Iterator[Watch]:
+    """What runs, progress bars for it, and what to say where the run in `folder` stops early."""
     if not is_first_process():  # of several: one of them speaks
         yield Watch()
         return
+    print(opening(config), file=sys.stderr)
     with progress_bars() as bar:
         data, training = bar("samples"), bar("epochs")
 
@@ -164,7 +166,9 @@ def watched(folder: Path, epochs: int) -> Iterator[Watch]:
             errors = (epoch.validation_error, epoch.best_validation_error)
             val, best = ("–" if e is None else f"{100 * e:.3g} %" for e in errors)
             training(
-                epoch.epoch, epochs, f", loss {epoch.train_loss:.3g}, error {val}, best {best}"
+                epoch.epoch,
+                config.train.epochs,
+                f", loss {epoch.train_loss:.3g}, error {val}, best {best}",
             )
 
         try:

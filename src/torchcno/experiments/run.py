@@ -39,6 +39,8 @@ from torchcno.experiments.run_config import (
 from torchcno.experiments.trained import TrainedOperator, load, pick_device, write_json
 from torchcno.models import MODELS, count_parameters
 from torchcno.training import Epoch, EventFile, Fit, Pairs, fit
+from torchcno.training.hardware import FIELDS, extent, is_captured
+from torchcno.training.recipe import Precision
 
 __all__ = [
     "RunConfig",
@@ -61,6 +63,12 @@ class Watch:
 
 
 NO_ONE = Watch()
+ARITHMETIC: dict[Precision, str] = {
+    "32": "float32",
+    "tf32": "products in TF32",
+    "fp16-mixed": "fields in float16",
+    "bf16-mixed": "fields in bfloat16",
+}
 
 
 def train_run(
@@ -226,6 +234,20 @@ def pairs(fields: Fields, normalization: Normalization) -> Pairs:
         normalization.normalize_inputs(fields.inputs),
         normalization.normalize_outputs(fields.outputs),
     )
+
+
+def opening(config: RunConfig) -> str:
+    """What is trained, where and how, in a line."""
+    recipe, device = config.train, pick_device(config.hardware.accelerator)
+    devices, nodes = extent(config.hardware)
+    many = f"{devices * nodes} × " if devices * nodes > 1 else ""
+    how = "operation by operation"
+    if is_captured(recipe, device, devices * nodes):
+        compiled = "compiled, " if recipe.fast == "compiled" else ""
+        how = f"fast, {compiled}a step is one CUDA graph (else: --train.fast off)"
+    if device.type == "cuda" or recipe.precision in FIELDS:
+        how += f", {ARITHMETIC[recipe.precision]}"
+    return f"{config.problem.name}, {config.model} on {many}{device_name(device)}: {how}"
 
 
 def is_first_process() -> bool:

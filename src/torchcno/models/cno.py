@@ -15,6 +15,7 @@ from torchcno.operators.activation import SIGMAS, Activation, PointwiseActivatio
 from torchcno.operators.convolution import Convolution
 from torchcno.operators.filters import Boundary, Ideal, Nearest, WindowedSinc, filter_from
 from torchcno.operators.normalised import normalised_activation
+from torchcno.operators.streams import Branch
 from torchcno.selection import select
 from torchcno.spectral import Extension, resample
 
@@ -248,12 +249,12 @@ class CNO(nn.Module):
         x = self.lift(u)
         across = []
         for encoder, skip, expansion in zip(self.encoder, self.skip, self.expansion, strict=False):
-            across.append(expansion(skip(x)))
+            across.append(Branch(x, skip, expansion))
             x = encoder(x)
         y = self.expansion[-1](self.neck(x))
         for level in reversed(range(self.config.levels)):
             y = self.decoder[level](self.invariant[level](y))
-            y = torch.cat([y, across[level]], dim=1)
+            y = torch.cat([y, across[level].result()], dim=1)
         return self.project(y)
 
 

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.operators.filters import Boundary
+from torchcno.operators.streams import current_aside, put_aside
 
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
@@ -49,16 +50,20 @@ class Convolution(nn.Module):
         gradient is then zero. The sum over the batch that would come out as rounding errors, for
         Adam to scale up to whole steps, is not made.
         """
+        aside = current_aside()
         dims, margin = self.weight.ndim - 2, self.weight.shape[-1] // 2
-        convolve = CONVOLUTIONS[dims]
-        bias = self.bias.detach() if centred_next else self.bias
-        if self.boundary == "zero":
-            y = convolve(x, self.weight, bias, padding=margin)
-        else:
+        if self.boundary != "zero":
             for axis in range(-dims, 0):
                 x = extend(x, margin, self.boundary, axis)
-            y = convolve(x, self.weight, bias)
-        return _ZeroGradient.apply(y, self.bias) if centred_next else y
+            margin = 0
+        weight = self.weight if aside is None else self.weight.detach()
+        bias = self.bias if aside is None and not centred_next else self.bias.detach()
+        y = CONVOLUTIONS[dims](x, weight, bias, padding=margin)
+        if aside is not None:
+            y = _GradientsAside.apply(y, x.detach(), self, margin, centred_next, aside, self.weight)
+        elif centred_next:
+            y = _ZeroGradient.apply(y, self.bias)
+        return y
 
     def extra_repr(self) -> str:
         """What `print` shows."""
@@ -80,6 +85,45 @@ class _ZeroGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
         return dy, torch.zeros_like(ctx.saved_tensors[0])
+
+
+class _GradientsAside(torch.autograd.Function):
+    """y = K x as it is; the gradients of K are made aside, and no one in the chain waits for them.
+
+    They go into `grad` of weight and bias by themselves: what is returned would be taken for ready.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, x: Tensor, convolution: Convolution, *how: Any) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.convolution, ctx.how = convolution, how
+        return y.view_as(y)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        (x,), (margin, centred, aside, _) = ctx.saved_tensors, ctx.how
+        weight, bias = ctx.convolution.weight, ctx.convolution.bias
+        dims = weight.ndim - 2
+        with put_aside(aside, dy, x):
+            _, dweight, dbias = torch.ops.aten.convolution_backward(
+                dy,
+                x.to(dy.dtype),
+                weight.to(dy.dtype),
+                bias_sizes=[len(bias)],
+                stride=[1] * dims,
+                padding=[margin] * dims,
+                dilation=[1] * dims,
+                transposed=False,
+                output_padding=[0] * dims,
+                groups=1,
+                output_mask=[False, True, not centred],
+            )
+            gradients = (dweight, torch.zeros_like(bias) if centred else dbias)
+            for parameter, gradient in zip((weight, bias), gradients, strict=True):
+                gradient = gradient.to(parameter.dtype)
+                before = parameter.grad
+                parameter.grad = gradient if before is None else before + gradient
+        return dy, *[None] * 6
 
 
 def extend(

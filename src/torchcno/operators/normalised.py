@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torchcno.operators import kernels
 from torchcno.operators.activation import Activation
 from torchcno.operators.kernels import Normalisation
+from torchcno.operators.streams import current_aside, put_aside
 
 Matrices = Sequence[Tensor]  # one an axis
 
@@ -79,7 +80,8 @@ def fused(x: Tensor, norm: nn.BatchNorm2d, activation: Activation) -> Tensor:
 def batch_statistics(x: Tensor, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
     """μ and v of a batch; the running ones of `norm` follow, as they do in training."""
     momentum: Any = norm.momentum
-    norm.num_batches_tracked.add_(1)  # type: ignore[union-attr]
+    with put_aside(current_aside()):
+        norm.num_batches_tracked.add_(1)  # type: ignore[union-attr]
     return torch.batch_norm_update_stats(x, norm.running_mean, norm.running_var, momentum)
 
 

@@ -9,14 +9,23 @@ from typing import Literal
 
 import torch
 
-from torchcno.training.recipe import Precision
+from torchcno.training.recipe import Precision, Recipe
 
 try:
     from lightning_fabric import Fabric
 except ImportError:  # the same package, as `lightning` carries it
     from lightning.fabric import Fabric  # type: ignore[import-not-found, no-redef]
 
-__all__ = ["FIELDS", "LOSS_FACTORS", "Fabric", "Hardware", "arithmetic", "launch"]
+__all__ = [
+    "FIELDS",
+    "LOSS_FACTORS",
+    "Fabric",
+    "Hardware",
+    "arithmetic",
+    "extent",
+    "is_captured",
+    "launch",
+]
 
 # What fields are stored as by precision, where that is not float32.
 FIELDS: dict[Precision, torch.dtype] = {
@@ -45,10 +54,7 @@ def launch(hardware: Hardware) -> Fabric:
 
     Several are started here, unless torchrun or Slurm started them already.
     """
-    devices, nodes = hardware.devices, hardware.nodes
-    if torch.distributed.is_torchelastic_launched():
-        devices = int(os.environ["LOCAL_WORLD_SIZE"])
-        nodes = int(os.environ["WORLD_SIZE"]) // devices
+    devices, nodes = extent(hardware)
     fabric = Fabric(
         accelerator=hardware.accelerator,
         devices=devices,
@@ -59,6 +65,19 @@ def launch(hardware: Hardware) -> Fabric:
     if fabric.world_size > 1:
         atexit.register(_take_leave)
     return fabric
+
+
+def extent(hardware: Hardware) -> tuple[int, int]:
+    """Devices a node, and nodes."""
+    if not torch.distributed.is_torchelastic_launched():
+        return hardware.devices, hardware.nodes
+    devices = int(os.environ["LOCAL_WORLD_SIZE"])
+    return devices, int(os.environ["WORLD_SIZE"]) // devices
+
+
+def is_captured(recipe: Recipe, device: torch.device, processes: int) -> bool:
+    """Whether a step is one CUDA graph: the fast way, for a process that is alone."""
+    return recipe.fast != "off" and device.type == "cuda" and processes == 1
 
 
 def _take_leave() -> None:

@@ -27,6 +27,7 @@ from torchcno.training.hardware import (
     Fabric,
     Hardware,
     arithmetic,
+    is_captured,
     launch,
 )
 from torchcno.training.interruption import stop_requests
@@ -104,7 +105,8 @@ def fit(
     Raises `Interrupted` after SIGINT or SIGTERM, with the state saved, and `Diverged` when the loss
     is no longer finite, with the best weights so far kept.
     """
-    fabric = launch(hardware)
+    with arithmetic(recipe.precision):  # or Lightning advises to set it
+        fabric = launch(hardware)
     train = _selected(train, recipe, fabric.world_size)
     cuda = [fabric.device] if fabric.device.type == "cuda" else []
     with arithmetic(recipe.precision), torch.random.fork_rng(cuda), stop_requests() as stopping:
@@ -401,7 +403,7 @@ def _make_step(state: State, recipe: Recipe, mask: Mask | None, fabric: Fabric) 
     network = Network(state.model.train(), mask, FIELDS.get(recipe.precision))
     loss = select(LOSSES, recipe.loss, "loss")
     factor = LOSS_FACTORS.get(recipe.precision, 1.0)
-    if recipe.fast != "off" and fabric.device.type == "cuda" and fabric.world_size == 1:
+    if is_captured(recipe, fabric.device, fabric.world_size):
         if recipe.fast == "compiled":
             network.compile()
         return graphed_step(network, state.optimizer, loss, factor)

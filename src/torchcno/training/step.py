@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from torchcno.operators.streams import aside
+
 Loss = Callable[[Tensor, Tensor], Tensor]
 # (inputs, targets) of a batch -> its loss before the step, detached, on the device
 Step = Callable[[Tensor, Tensor], Tensor]
@@ -32,8 +34,9 @@ def eager_step(
 
     def step(inputs: Tensor, targets: Tensor) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        loss = loss_fn(model(inputs), targets)
-        loss.backward(torch.full_like(loss, loss_factor))
+        with aside():
+            loss = loss_fn(model(inputs), targets)
+            loss.backward(torch.full_like(loss, loss_factor))
         if loss_factor != 1:
             gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
             torch._foreach_mul_(gradients, 1 / loss_factor)
