@@ -1,6 +1,7 @@
 """A training step on a CUDA device with and without some changes, and what they do to its numbers.
 
-    python benchmarks/step_variants.py [--seconds 60] [--out FILE.json] [--all | --compiled | --beside]
+    python benchmarks/step_variants.py [--seconds 60] [--out FILE.json]
+                                       [--all | --compiled | --beside]
 
 The step is that of the navier-stokes CNO, batch 32, in one CUDA graph, in TF32 unless said.
 
@@ -12,7 +13,8 @@ Milliseconds a step, the variants by turns; and relative distances (L2) of the f
 of all gradients together to those of float64. `--all` takes every pair of layout and boundary with
 every pair of changes, in about twice the time; `--compiled` takes torch.compile alone, which needs
 about a minute where its cache is empty; `--beside` takes what runs beside each other in the graph:
-branches of the network, and the gradients of weights beside those of fields. Kernels are compiled before, in parallel processes.
+branches of the network, and the gradients of weights beside those of fields. Kernels are compiled
+before, in parallel processes.
 """
 
 import argparse
