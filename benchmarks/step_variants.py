@@ -24,7 +24,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -101,10 +101,14 @@ def compiled_variants() -> list[Variant]:
 
 
 def variants_beside() -> list[Variant]:
-    """What it gains to run parts of a step beside each other."""
-    tf32 = [Variant(beside=beside) for beside in ((), ("branches",), ("weights",))]
-    float16 = [Variant(precision="fp16-mixed"), Variant(precision="fp16-mixed", beside=())]
-    return [Variant(), *tf32, *float16, Variant(boundary="periodic")]
+    """What it gains to run parts of a step beside each other, in either layout."""
+    both = [
+        Variant(channels_last=last, precision=precision)
+        for precision in ("tf32", "fp16-mixed")
+        for last in (True, False)
+    ]
+    parts = [Variant(beside=beside) for beside in ((), ("branches",), ("weights",))]
+    return [*both, *parts, replace(both[1], beside=()), replace(both[2], beside=())]
 
 
 def variants(every: bool) -> list[Variant]:

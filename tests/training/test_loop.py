@@ -365,6 +365,8 @@ def test_convolutions_have_channels_last_where_the_network_says_so(channels):
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler's own
+@pytest.mark.filterwarnings("ignore:TensorFloat32:UserWarning")  # its advice
 def test_a_compiled_run_follows_the_captured_one(small_run, tmp_path):
     train, val = small_run.data(64, 1), small_run.data(20, 2)
     graphs = torch._dynamo.utils.counters["stats"]
