@@ -40,7 +40,7 @@ from torchcno.evaluation.timing import Stopwatch
 from torchcno.experiments.bench_work import Batch, ByMatrices, Way, Work, training_step
 from torchcno.experiments.build import build_model
 from torchcno.models.cno import Block, Perceptron, Residual
-from torchcno.operators import kernels, normalised, streams
+from torchcno.operators import convolution, kernels, normalised, streams
 from torchcno.operators.filters import Boundary
 from torchcno.operators.normalised import normalised_activation
 from torchcno.problems import NavierStokes
@@ -64,6 +64,7 @@ class Variant:
     statistics: str = ""  # "var_mean": by that function of torch
     precision: Precision = "tf32"
     beside: tuple[str, ...] = ("branches", "weights")  # what runs beside the rest
+    blocks: bool = True  # of channels: convolutions with one in or out get some zeros
     compiled: bool = False  # the compiler then makes batch norm, `normalised` or not
 
     @property
@@ -87,6 +88,8 @@ class Variant:
             changes.append("compiled")
         if self.beside != ("branches", "weights"):
             changes.append(f"{' and '.join(self.beside) or 'nothing'} beside")
+        if not self.blocks:
+            changes.append("single channels")
         layout = "last" if self.channels_last else "first"
         return f"{self.boundary}, channels {layout}, {'+'.join(changes) or 'neither'}"
 
@@ -107,8 +110,8 @@ def variants_beside() -> list[Variant]:
         for precision in ("tf32", "fp16-mixed")
         for last in (True, False)
     ]
-    parts = [Variant(beside=beside) for beside in ((), ("branches",), ("weights",))]
-    return [*both, *parts, replace(both[1], beside=()), replace(both[2], beside=())]
+    parts = [Variant(beside=()), Variant(blocks=False), replace(both[2], beside=())]
+    return [*both, *parts, Variant(beside=("branches",)), Variant(beside=("weights",))]
 
 
 def variants(every: bool) -> list[Variant]:
@@ -146,6 +149,8 @@ def changed(variant: Variant) -> Iterator[None]:
         patches[normalised, "is_fused"] = lambda *_: False
     if variant.statistics == "var_mean":
         patches[normalised, "batch_statistics"] = by_var_mean
+    if not variant.blocks:
+        patches[convolution, "in_blocks"] = lambda *x_weight_bias: x_weight_bias
     if "branches" not in variant.beside:
         patches[streams, "is_captured"] = lambda x: False
     if "weights" not in variant.beside:

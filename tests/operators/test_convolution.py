@@ -56,44 +56,77 @@ def test_bad_input_says_what_to_do():
         extend(torch.ones(1, 1, 2), 3, "periodic", -1)
 
 
+@pytest.mark.parametrize("momentum", [0.1, 0.5, 1.0])
 @pytest.mark.parametrize("boundary", ["zero", "periodic"])
-def test_before_a_batch_norm_the_gradients_are_those_without_the_short_cut(boundary):
+def test_a_batch_norm_that_comes_next_takes_the_bias_and_remembers_it(boundary, momentum):
     torch.manual_seed(0)
     convolution = Convolution(2, 3, 3, 2, boundary).double()
-    norm = torch.nn.BatchNorm2d(3).double()
     x = torch.randn(4, 2, 8, 8, dtype=torch.float64)
-    gradients = []
-    for centred_next in (False, True):
-        y = norm(convolution(x, centred_next))
-        gradients.append([y, *torch.autograd.grad(y.pow(3).sum(), convolution.parameters())])
-    for full, short in zip(*gradients, strict=True):
-        assert torch.allclose(full, short, atol=1e-11)
-    assert torch.equal(gradients[1][2], torch.zeros(3, dtype=torch.float64))
+    results, remembered = [], []
+    for told in (False, True):
+        norm = nn.BatchNorm2d(3, momentum=momentum).double()
+        for _ in range(3):
+            y = norm(convolution(x, norm if told else None))
+        gradients = torch.autograd.grad(y.pow(3).sum(), convolution.parameters())
+        results.append([y, *gradients, norm.running_mean, norm.running_var])
+        remembered.append(norm.eval()(convolution(x, norm)))  # evaluation has the bias, told or not
+    for full, short in zip(*results, strict=True):
+        torch.testing.assert_close(short, full, atol=1e-11, rtol=1e-11)
+    torch.testing.assert_close(*remembered)
+    if momentum < 1:
+        assert torch.equal(results[1][2], torch.zeros(3, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("dims", [1, 2])
-@pytest.mark.parametrize("centred_next", [False, True])
+@pytest.mark.parametrize("centred", [False, True])
 @pytest.mark.parametrize("boundary", ["zero", "odd"])
-def test_gradients_made_aside_are_those_of_the_chain(monkeypatch, boundary, centred_next, dims):
+def test_gradients_made_aside_are_those_of_the_chain(monkeypatch, boundary, centred, dims):
     torch.manual_seed(0)
     kernel = Convolution(2, 3, 3, dims, boundary).double()
     after = Convolution(3, 1, 3, dims, boundary).double()
+    norm = (nn.BatchNorm1d, nn.BatchNorm2d)[dims - 1](3).double() if centred else nn.Identity()
     x = torch.randn(4, 2, *[8] * dims, dtype=torch.float64)
 
+    def loss() -> torch.Tensor:
+        return after(norm(kernel(x, norm)).tanh()).pow(2).sum()
+
     def gradients() -> list[torch.Tensor]:
-        for parameter in (*kernel.parameters(), *after.parameters()):
+        parameters = (*kernel.parameters(), *after.parameters())
+        for parameter in parameters:
             parameter.grad = None
-        after(kernel(x, centred_next).tanh()).pow(2).sum().backward()
-        return [p.grad for p in (*kernel.parameters(), *after.parameters())]
+        loss().backward()
+        return [parameter.grad for parameter in parameters]
 
     in_order = gradients()
     monkeypatch.setattr(convolution_module, "current_aside", lambda: "a stream")
     monkeypatch.setattr(convolution_module, "put_aside", lambda stream, *read: nullcontext())
     for ours, theirs in zip(gradients(), in_order, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
-    kernel.weight.grad, before = kernel.weight.grad.clone(), kernel.weight.grad
-    after(kernel(x, centred_next).tanh()).pow(2).sum().backward()
-    torch.testing.assert_close(kernel.weight.grad, 2 * before)  # added to what is there
+    loss().backward()
+    torch.testing.assert_close(kernel.weight.grad, 2 * in_order[0])  # added to what is there
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(("channels_in", "channels_out"), [(1, 8), (3, 1), (8, 2), (16, 16)])
+def test_channels_filled_up_with_zeros_change_nothing(channels_in, channels_out, last, half):
+    torch.manual_seed(0)
+    convolution = Convolution(channels_in, channels_out, 3, 2).cuda()
+    if last:
+        weight = convolution.weight.data
+        convolution.weight.data = weight.clone(memory_format=torch.channels_last)
+    x = torch.randn(4, channels_in, 16, 16, device="cuda", requires_grad=True)
+    with torch.autocast("cuda", torch.float16, enabled=half):
+        ours, theirs = (
+            convolution(x),
+            nn.functional.conv2d(x, convolution.weight, convolution.bias, padding=1),
+        )
+    assert ours.shape == theirs.shape
+    wanted = (x, *convolution.parameters())
+    gradients = (torch.autograd.grad(y.float().pow(2).sum(), wanted) for y in (ours, theirs))
+    for a, b in zip((ours, *next(gradients)), (theirs, *next(gradients)), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=(1e-2 if half else 2e-3) * float(b.norm()))
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")  # of torch's own

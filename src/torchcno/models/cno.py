@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from torchcno.grids import Layout
 from torchcno.models.tables import SEARCH_TRAINING
@@ -143,8 +142,7 @@ class Block(nn.Module):
 
     def forward(self, v: Float[Tensor, "batch channel *space"]) -> Tensor:
         """The block on fields of its size."""
-        v = _convolved(self.convolution, self.norm, v)
-        return normalised_activation(v, self.norm, self.activation)
+        return normalised_activation(self.convolution(v, self.norm), self.norm, self.activation)
 
 
 class Residual(nn.Module):
@@ -160,9 +158,9 @@ class Residual(nn.Module):
 
     def forward(self, v: Float[Tensor, "batch channel *space"]) -> Tensor:
         """The block on fields of its size."""
-        inner = _convolved(self.convolution1, self.norm1, v)
+        inner = self.convolution1(v, self.norm1)
         inner = normalised_activation(inner, self.norm1, self.activation)
-        return v + self.norm2(_convolved(self.convolution2, self.norm2, inner))
+        return v + self.norm2(self.convolution2(inner, self.norm2))
 
 
 class Perceptron(nn.Module):
@@ -261,13 +259,6 @@ class CNO(nn.Module):
 def _convolution(config: CNOConfig, in_channels: int, out_channels: int) -> Convolution:
     dims = len(config.size)
     return Convolution(in_channels, out_channels, config.kernel_size, dims, config.boundary)
-
-
-def _convolved(convolution: Convolution, norm: nn.Module, v: Tensor) -> Tensor:
-    """K v, for `norm` to normalise."""
-    of_the_batch = isinstance(norm, _BatchNorm) and norm.training
-    convolved: Tensor = convolution(v, centred_next=of_the_batch)
-    return convolved
 
 
 def _norm(config: CNOConfig, channels: int) -> nn.Module:

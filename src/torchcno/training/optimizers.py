@@ -15,10 +15,14 @@ from torchcno.training.sharding import is_sharded
 def adamw(
     params: Iterable[Tensor], lr: float | Tensor, weight_decay: float, capturable: bool
 ) -> Optimizer:
-    """AdamW in one kernel; that knows no complex weights."""
+    """AdamW in one kernel; that knows no complex weights, which take one an operation."""
     weights = list(params)
-    fused = not any(weight.is_complex() for weight in weights)
-    return AdamW(weights, lr=lr, weight_decay=weight_decay, capturable=capturable, fused=fused)
+    groups = [
+        {"params": [w for w in weights if not w.is_complex()], "fused": True},
+        {"params": [w for w in weights if w.is_complex()], "foreach": True},
+    ]
+    groups = [group for group in groups if group["params"]]
+    return AdamW(groups, lr=lr, weight_decay=weight_decay, capturable=capturable)
 
 
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adamw": adamw, "muon": Muon}

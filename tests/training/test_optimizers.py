@@ -1,0 +1,32 @@
+"""What a recipe's optimiser does is its definition, however many kernels it takes."""
+
+import torch
+from torch import Generator, Tensor
+from torch.optim import AdamW
+
+from torchcno.training.optimizers import adamw
+
+
+def weights() -> list[Tensor]:
+    generator = Generator().manual_seed(0)
+    shapes = {(3, 4): torch.float32, (5,): torch.complex64, (2,): torch.float32}
+    return [
+        torch.randn(shape, generator=generator, dtype=dtype).requires_grad_()
+        for shape, dtype in shapes.items()
+    ]
+
+
+def test_adamw_of_real_and_complex_weights_is_torch_s_one_by_one():
+    ours, theirs = weights(), weights()
+    fast = adamw(ours, lr=1e-2, weight_decay=1e-2, capturable=False)
+    plain = AdamW(theirs, lr=1e-2, weight_decay=1e-2, foreach=False)
+    for step in range(5):
+        for some in (ours, theirs):
+            generator = Generator().manual_seed(step)
+            for weight in some:
+                weight.grad = torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+        fast.step()
+        plain.step()
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
+    assert all(group["fused"] or group["foreach"] for group in fast.param_groups)
