@@ -170,7 +170,7 @@ def exact_matrices(n_in: int, n_out: int, boundary: Boundary) -> tuple[Tensor, T
 
 def prepared(launch: Launch, batch: int = BATCH) -> Callable[[], Any]:
     """The call, with fields of its own; `kernels` cuts all calls so from now on."""
-    kernels.LARGEST[2] = WHOLE if isinstance(launch.cut, Blocks) else 0
+    kernels.LARGEST_PREFERRED[2] = WHOLE if isinstance(launch.cut, Blocks) else 0
     if isinstance(launch.cut, Blocks):
         kernels.BLOCKS[launch.entry] = (launch.cut, launch.cut)
     else:

@@ -127,7 +127,8 @@ def test_any_number_of_planes_in_either_layout(batch, channels, layout):
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
 @pytest.mark.parametrize("size", [(32, 32), (64, 40), (16, 128)], ids=str)
 def test_planes_that_need_several_blocks(size, layout, monkeypatch):
-    monkeypatch.setattr(kernels, "LARGEST_EXACT", kernels.LARGEST)
+    for largest in ("LARGEST_EXACT", "LARGEST_PREFERRED"):
+        monkeypatch.setattr(kernels, largest, kernels.LARGEST)
     x, bias = fields(size, batch=1, channels=4)
     x = x.contiguous(memory_format=layout)
     check_launches(x, bias, *matrices(size, size))
@@ -184,6 +185,23 @@ def test_what_neither_fits_nor_can_be_streamed_is_matrix_products(monkeypatch):
     monkeypatch.setattr(kernels, "LARGEST_EXACT", {1: 0, 2: 0})
     check_launches(*fields((8, 8)), *matrices((8, 8), (8, 8), "even", filter=Ideal()))
     check_launches(*fields((16,)), *matrices((16,), (16,)))
+
+
+def test_large_planes_go_row_by_row_where_they_can(monkeypatch):
+    monkeypatch.setattr(kernels, "_arithmetic", lambda x: "tf32")
+    for size, filter, streams in (
+        (64, WindowedSinc(), False),
+        (128, WindowedSinc(), True),
+        (128, Ideal(), False),  # it has no window
+        (256, Ideal(), None),  # nor does it fit
+    ):
+        x, _ = fields((size, 8), batch=1, channels=1)
+        both = matrices((size, 8), (size, 8), "even", filter=filter)
+        local = isinstance(filter, WindowedSinc)
+        assert kernels.is_whole(x, *both, local) == (streams is False)
+        whole, arithmetic, plan = kernels._way(x, *both, "relu", streaming.forward_plan, norm=None)
+        assert (whole, plan is not None) == (streams is False, streams is True)
+        assert arithmetic == ("fp16" if whole else "tf32")
 
 
 def test_a_plan_is_made_once_and_follows_changes_of_its_matrices():

@@ -34,6 +34,8 @@ SCALED_SIGMAS = frozenset({"leaky_relu", "relu", "gelu", "silu"})
 # Points an axis that fit on chip, by dimension; exact products hold every factor in two parts.
 LARGEST = {1: 256, 2: 128}
 LARGEST_EXACT = {1: 256, 2: 32}
+# Beyond, only planes that cannot go row by row are taken whole: at 128² that is the slower way.
+LARGEST_PREFERRED = {1: 256, 2: 64}
 LARGEST_STREAMED = 2048  # points an axis of a plane that goes through the chip row by row
 DTYPES = frozenset({torch.float32, torch.float16, torch.bfloat16})
 
@@ -77,6 +79,32 @@ def _fits(x: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor]) -> bool:
     """Whether whole planes, or lines, fit on chip."""
     largest = LARGEST_EXACT if _arithmetic(x) == "fp32" else LARGEST
     return _longest(ups, downs) <= largest.get(len(ups), 0)
+
+
+def is_whole(x: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], local: bool) -> bool:
+    """Whether planes, or lines, are taken whole, and may be normalised on the way."""
+    return _fits(x, ups, downs) and (not local or _is_preferred(ups, downs))
+
+
+def _is_preferred(ups: Sequence[Tensor], downs: Sequence[Tensor]) -> bool:
+    return _longest(ups, downs) <= LARGEST_PREFERRED.get(len(ups), 0)
+
+
+def _way(
+    x: Tensor,
+    ups: Sequence[Tensor],
+    downs: Sequence[Tensor],
+    sigma: str,
+    plan: Callable[..., streaming.Plan | None],
+    norm: Normalisation | None,
+) -> tuple[bool, Arithmetic, streaming.Plan | None]:
+    """Whether planes are taken whole, by which products, and else the plan for row by row."""
+    arithmetic, fits = _arithmetic(x), _fits(x, ups, downs)
+    planned = None
+    if norm is None and not (fits and _is_preferred(ups, downs)):
+        planned = plan(ups, downs, ROUNDINGS[arithmetic])
+    whole = fits and planned is None
+    return whole, _scaled(arithmetic, sigma) if whole else arithmetic, planned
 
 
 def _longest(ups: Sequence[Tensor], downs: Sequence[Tensor]) -> int:
@@ -325,10 +353,8 @@ def launch_forward(
     x, bias = x.contiguous(memory_format=_memory_format(x)), bias.contiguous()
     y = _empty_output(x, downs)
     planes = x.shape[0] * x.shape[1]
-    whole = _fits(x, ups, downs)
-    arithmetic = _scaled(_arithmetic(x), sigma) if whole else _arithmetic(x)
+    whole, arithmetic, plan = _way(x, ups, downs, sigma, streaming.forward_plan, norm)
     names = {"SIGMA": sigma, "ARITHMETIC": arithmetic}
-    plan = None if whole else streaming.forward_plan(ups, downs, ROUNDINGS[arithmetic])
     if plan is not None:
         sizes = _plane_sizes(x, downs) | plan.sizes
         triton_streaming.forward[plan.grid(planes)](
@@ -364,10 +390,8 @@ def launch_backward(
     dy = dy.contiguous(memory_format=_memory_format(x))
     dx = torch.empty_like(x)
     planes = x.shape[0] * x.shape[1]
-    whole = _fits(x, ups, downs)
-    arithmetic = _scaled(_arithmetic(x), sigma) if whole else _arithmetic(x)
+    whole, arithmetic, plan = _way(x, ups, downs, sigma, streaming.backward_plan, norm)
     names = {"SIGMA": sigma, "ARITHMETIC": arithmetic}
-    plan = None if whole else streaming.backward_plan(ups, downs, ROUNDINGS[arithmetic])
     if plan is None and not whole:
         return _dense_backward(dy, x, bias, ups, downs, sigma)
     # Sums of parts of planes instead of atomic additions: the same result every time.

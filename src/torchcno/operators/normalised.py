@@ -42,14 +42,16 @@ def normalised_activation(
 
 
 def is_fused(x: Tensor, norm: nn.BatchNorm2d, activation: Activation) -> bool:
-    """Whether planes fit on a CUDA chip, and `norm` is batch norm as it is built by default.
+    """Whether a CUDA chip takes planes whole, and `norm` is batch norm as it is built by default.
 
     A compiler sees the parts, which it fuses on its own, and so does whoever has a hook in `norm`.
     """
+    if not (x.is_cuda and activation.dense):
+        return False
+    matrices = (activation.ups, activation.downs)
     return (
-        x.is_cuda
-        and activation.dense
-        and kernels.is_supported(x, activation.ups, activation.downs, activation.sigma, local=False)
+        kernels.is_supported(x, *matrices, activation.sigma, activation.local)
+        and kernels.is_whole(x, *matrices, activation.local)
         and type(norm) is nn.BatchNorm2d  # and not one over several processes
         and norm.affine
         and norm.track_running_stats
