@@ -104,6 +104,8 @@ def test_gradients_made_aside_are_those_of_the_chain(monkeypatch, boundary, cent
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
     loss().backward()
     torch.testing.assert_close(kernel.weight.grad, 2 * in_order[0])  # added to what is there
+    kernel.weight.requires_grad_(False)
+    assert gradients()[0] is None
 
 
 @pytest.mark.gpu

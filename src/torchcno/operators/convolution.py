@@ -176,6 +176,8 @@ class _GradientsAside(torch.autograd.Function):
             dweight = dweight[: weight.shape[0], : weight.shape[1]]
             gradients = (dweight, torch.zeros_like(bias) if centred else dbias[: len(bias)])
             for parameter, gradient in zip((weight, bias), gradients, strict=True):
+                if not parameter.requires_grad:
+                    continue
                 if (gradient.dtype, gradient.stride()) != (parameter.dtype, parameter.stride()):
                     gradient = torch.empty_like(parameter).copy_(gradient)
                 before = parameter.grad
