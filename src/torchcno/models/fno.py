@@ -1,5 +1,7 @@
 """Fourier Neural Operator (Li et al., 2021), section C.1 of the paper."""
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -66,33 +68,98 @@ class SpectralConvolution(nn.Module):
     P(k) is a complex matrix from the channels of v to those of K v. v is real, so half of the plane
     of modes is enough: 0 ≤ k_x < k_max with −k_max ≤ k_y < k_max. A grid that resolves fewer modes
     uses those it has.
+
+    With so few modes the transforms are matrix products, and make no mode that is not kept. Those
+    of a grid of `size` are kept ready.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, modes: int) -> None:
+    to_x: Tensor
+
+    def __init__(
+        self, in_channels: int, out_channels: int, modes: int, size: tuple[int, ...] = (64, 64)
+    ) -> None:
         super().__init__()
-        self.modes = modes
+        self.modes, self.size = modes, tuple(size)
         # Modes lead: the product below is one batched matrix product that moves no weights.
         shape = (2 * modes, modes, in_channels, out_channels)
         scale = 1 / (in_channels * out_channels)  # the initial values of Li et al.
         self.weight = nn.Parameter(scale * torch.rand(*shape, dtype=torch.complex64))
+        for name, matrix in fourier_matrices(self.size, modes).items():
+            self.register_buffer(name, matrix.float(), persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "SpectralConvolution":
+        # A cast starts from the exact numbers: `.double()` must not keep float32's rounding.
+        super()._apply(fn, recurse)
+        for name, matrix in fourier_matrices(self.size, self.modes).items():
+            setattr(self, name, matrix.to(getattr(self, name)))
+        return self
+
+    def matrices(self, v: Tensor) -> dict[str, Tensor]:
+        """Those of `fourier_matrices` for the grid and the type of v."""
+        size = tuple(v.shape[2:])
+        if size == self.size and self.to_x.dtype == v.dtype:
+            return dict(self.named_buffers())
+        return {name: matrix.to(v) for name, matrix in fourier_matrices(size, self.modes).items()}
 
     def forward(self, v: Float[Tensor, "batch c y x"]) -> Float[Tensor, "batch d y x"]:
         """K v on the grid of v."""
-        n_y, n_x = v.shape[2:]
-        k_y, k_x = min(self.modes, n_y // 2), min(self.modes, n_x // 2 + 1)
+        k_y, k_x = resolved(v.shape[2:], self.modes)
         weight = self.weight[:, :k_x]
         if k_y < self.modes:
             weight = torch.cat([weight[:k_y], weight[-k_y:]])
+        real = v.to(torch.promote_types(v.dtype, torch.float32))  # half precision has too few bits
+        # Real and imaginary parts are an axis of their own: (batch, channel, k_y, part, x).
+        with torch.autocast(v.device.type, enabled=False):
+            m = self.matrices(real)
+            rows = _along_y(m["to_y"], real).unflatten(2, (-1, 2)).flatten(3)
+            v_hat = (rows @ m["to_x"]).unflatten(3, (2, -1)).permute(2, 4, 0, 1, 3).contiguous()
+            product = torch.view_as_complex(v_hat) @ weight.to(_complex(real.dtype))
+            rows = torch.view_as_real(product).permute(2, 3, 0, 4, 1).flatten(3) @ m["from_x"]
+            rows = rows.unflatten(3, (2, -1)).flatten(2, 3)
+            return _along_y(m["from_y"], rows).to(v.dtype)
 
-        # Along x first: only the k_x columns that are kept go through the transforms along y.
-        real = v.to(torch.promote_types(v.dtype, torch.float32))  # no FFT in half precision
-        columns = torch.fft.fft(torch.fft.rfft(real)[..., :k_x], dim=2)
-        v_hat = torch.cat([columns[:, :, :k_y], columns[:, :, n_y - k_y :]], dim=2)
-        product = v_hat.permute(2, 3, 0, 1) @ weight.to(v_hat.dtype)
-        low, high = product.permute(2, 3, 0, 1).split(k_y, dim=2)
-        gap = low.new_zeros(*low.shape[:2], n_y - 2 * k_y, k_x)
-        columns = torch.fft.ifft(torch.cat([low, gap, high], dim=2), dim=2)
-        return torch.fft.irfft(columns, n=n_x).to(v.dtype)
+
+def resolved(size: Sequence[int], modes: int) -> tuple[int, int]:
+    """Along y and x, how many of the first modes a grid of `size` resolves."""
+    n_y, n_x = size
+    return min(modes, n_y // 2), min(modes, n_x // 2 + 1)
+
+
+def fourier_matrices(size: tuple[int, ...], modes: int) -> dict[str, Tensor]:
+    """Real fields to their first modes, along y and then along x, and the way back.
+
+        to_y: ([k_y, part], y)     to_x: ([part, x], [part, k_x])
+
+    with the real and the imaginary part of complex numbers as an axis. On the way back a mode
+    k_x > 0 counts twice: with its conjugate at −k.
+    """
+    (n_y, n_x), (k_y, k_x) = size, resolved(size, modes)
+    cos, sin = _waves(torch.cat([torch.arange(k_y), torch.arange(-k_y, 0)]), n_y)
+    to_y = torch.stack([cos, -sin], dim=1).flatten(0, 1)
+    cos, sin = (wave.T for wave in _waves(torch.arange(k_x), n_x))
+    to_x = torch.cat([torch.cat([cos, -sin], dim=1), torch.cat([sin, cos], dim=1)])
+    times = torch.full((k_x,), 2.0, dtype=torch.float64)
+    times[0] = 1
+    if 2 * (k_x - 1) == n_x:
+        times[-1] = 1  # the highest mode of an even grid is its own conjugate
+    from_x = (to_x * times.repeat(2)).T.contiguous() / n_x
+    return {"to_y": to_y, "to_x": to_x, "from_x": from_x, "from_y": to_y.T.contiguous() / n_y}
+
+
+def _waves(k: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """cos 2πkj/n and sin 2πkj/n for the modes k (rows) at the points j (columns)."""
+    phase = 2 * math.pi / n * torch.outer(k.double(), torch.arange(n, dtype=torch.float64))
+    return phase.cos(), phase.sin()
+
+
+def _along_y(matrix: Tensor, v: Tensor) -> Tensor:
+    """The matrix times every plane of v (batch, channel, y, x), from the left."""
+    planes = v.flatten(0, 1)
+    return torch.bmm(matrix.expand(len(planes), -1, -1), planes).unflatten(0, v.shape[:2])
+
+
+def _complex(dtype: torch.dtype) -> torch.dtype:
+    return torch.complex128 if dtype == torch.float64 else torch.complex64
 
 
 class Pointwise(nn.Linear):
@@ -110,10 +177,10 @@ class Pointwise(nn.Linear):
 class FourierLayer(nn.Module):
     """v ↦ σ(W v + b + K v), with the same weight W at every point."""
 
-    def __init__(self, width: int, modes: int) -> None:
+    def __init__(self, width: int, modes: int, size: tuple[int, ...]) -> None:
         super().__init__()
         self.pointwise = Pointwise(width, width)
-        self.spectral = SpectralConvolution(width, width, modes)
+        self.spectral = SpectralConvolution(width, width, modes, size)
 
     def forward(self, v: Float[Tensor, "batch c y x"]) -> Float[Tensor, "batch c y x"]:
         """The next layer's field."""
@@ -138,8 +205,9 @@ class FNO(nn.Module):
         self.config = config
         lifted = config.in_channels + (2 if config.coordinates else 0)
         self.lift = pointwise_network(lifted, config.hidden_width, config.width)
+        padded = tuple(n + config.pad for n in config.size)
         self.layers = nn.Sequential(
-            *(FourierLayer(config.width, config.modes) for _ in range(config.layers))
+            *(FourierLayer(config.width, config.modes, padded) for _ in range(config.layers))
         )
         self.project = pointwise_network(config.width, config.hidden_width, config.out_channels)
 

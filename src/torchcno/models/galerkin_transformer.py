@@ -235,7 +235,9 @@ class SpectralDecoder(nn.Module):
         d, layers = config.decoder_width, range(config.decoder_layers)
         self.lift = Pointwise(config.width + 2, d)
         self.pointwise = nn.ModuleList(Pointwise(d, d) for _ in layers)
-        self.spectral = nn.ModuleList(SpectralConvolution(d, d, config.modes) for _ in layers)
+        self.spectral = nn.ModuleList(
+            SpectralConvolution(d, d, config.modes, config.size) for _ in layers
+        )
         self.project = nn.Sequential(
             Pointwise(d, 4 * d), nn.SiLU(), Pointwise(4 * d, config.out_channels)
         )
