@@ -28,6 +28,13 @@ def test_every_configuration_survives_its_file(model):
             assert RunConfig.from_tree(config.to_tree()) == config
 
 
+def test_a_one_cycle_run_ends_its_cycle_and_others_may_stop_early():
+    for problem in PROBLEMS:
+        for model in MODELS:
+            recipe = RunConfig.resolve(problem, model, "paper").train
+            assert (recipe.patience is None) == (recipe.schedule == "one-cycle")
+
+
 def test_a_bare_name_is_enough_of_a_configuration():
     assert RunConfig.from_tree({"problem": "wave", "model": "fno"}) == RunConfig.resolve(
         "wave", "fno"

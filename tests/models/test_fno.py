@@ -1,5 +1,8 @@
+from dataclasses import replace
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from torchcno.models.fno import FNO, FNOConfig, Pointwise, SpectralConvolution
@@ -100,6 +103,24 @@ def test_pointwise_is_a_convolution_with_one_weight_a_point() -> None:
     layer, v = Pointwise(3, 5), torch.randn(2, 3, 4, 6)
     expected = torch.nn.functional.conv2d(v, layer.weight[:, :, None, None], layer.bias)
     torch.testing.assert_close(layer(v), expected)
+
+
+def test_the_activation_is_the_one_of_the_configuration() -> None:
+    """For a network without spectral weights: one of pointwise layers with that σ between them."""
+    u, outputs = torch.randn(2, 1, 12, 12), []
+    for name, sigma in (("gelu", F.gelu), ("leaky_relu", F.leaky_relu)):
+        torch.manual_seed(0)
+        model = FNO(replace(SMALL, activation=name, coordinates=False))
+        for layer in model.layers:
+            layer.spectral.weight.data.zero_()
+        v = model.lift[2](sigma(model.lift[0](u)))
+        for layer in model.layers:
+            v = sigma(layer.pointwise(v))
+        outputs.append(model(u))
+        torch.testing.assert_close(outputs[-1], model.project[2](sigma(model.project[0](v))))
+    assert not torch.allclose(*outputs)
+    with pytest.raises(ValueError, match="gelu, leaky_relu"):
+        FNOConfig(activation="tanh")
 
 
 def test_half_precision_stays_near_single() -> None:

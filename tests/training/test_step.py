@@ -136,7 +136,7 @@ def test_graphed_is_eager_over_rates_and_batch_sizes():
 
 
 def operator(boundary: Boundary) -> nn.Module:
-    """A CNO with branches of several layers, channels last, in the order of its weights."""
+    """A CNO with branches of several layers, channels last."""
     torch.manual_seed(0)
     config = CNOConfig(
         size=(32, 32), levels=2, width=16, neck_blocks=2, skip_blocks=2, boundary=boundary

@@ -272,7 +272,7 @@ def tables_6_to_12() -> Table:
 def hyper_parameters(number: int, model: str) -> Table:
     """Tables 6 to 12 one by one: what the selected models are made of and trained with."""
     network, training = model_class(model).PAPER, model_class(model).PAPER_TRAINING
-    names = [name for name, value in network["poisson"].items() if isinstance(value, int | float)]
+    names = [name for name in network["poisson"] if name != "size"]
     rows = []
     for problem in paper.PROBLEM_TITLES:
         values = [network[problem][name] for name in names]
