@@ -1,7 +1,8 @@
 """A run with all that has state: dropout, batch norm, complex weights, averaging, augmentation.
 
-As a script, `python small_run.py FOLDER SEED SECONDS`: the run is killed after random times of up
-to SECONDS, at most a dozen times, each time going on from its checkpoint; how often is printed.
+As a script, `python small_run.py FOLDER SEED SECONDS`: a run that rests between epochs, SECONDS in
+all, is killed after random times of up to a third of that, at most a dozen times, each time going
+on from its checkpoint; how often is printed: three times at least, however fast the machine.
 """
 
 import os
@@ -14,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from torchcno.training import Fit, Pairs, Recipe, fit
+from torchcno.training import Epoch, Fit, Pairs, Recipe, fit
 
 
 class SpectralFilter(nn.Module):
@@ -59,21 +60,27 @@ RECIPE = Recipe(
 )
 
 
-def run(folder: Path, resume: bool = False) -> Fit:
+def run(folder: Path, resume: bool = False, rest: float = 0.0) -> Fit:
     torch.set_num_threads(1)
-    return fit(network(), data(103, 1), data(20, 2), RECIPE, folder, seed=3, resume=resume)
+    train, val = data(103, 1), data(20, 2)
+
+    def on_epoch(epoch: Epoch) -> None:
+        time.sleep(rest)
+
+    return fit(network(), train, val, RECIPE, folder, seed=3, on_epoch=on_epoch, resume=resume)
 
 
 def die_and_go_on(folder: Path, seed: int, seconds: float) -> int:
     """Run to the end in processes that are killed after random times; how many were."""
+    rest = seconds / RECIPE.epochs
     moments, deaths = random.Random(seed), 0
     while True:
         child = os.fork()
         if child == 0:
-            run(folder, resume=True)
+            run(folder, resume=True, rest=rest)
             os._exit(0)
         if deaths < 12:
-            time.sleep(moments.uniform(0, seconds))
+            time.sleep(moments.uniform(0, seconds / 3))
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         if os.WIFEXITED(status):
