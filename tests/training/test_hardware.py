@@ -1,3 +1,7 @@
+import platform
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -27,3 +31,25 @@ def test_arithmetic_holds_within_its_context_alone(precision, expected):
 def test_one_process_is_the_first_of_one():
     fabric = launch(Hardware("cpu"))
     assert (fabric.device.type, fabric.world_size, fabric.is_global_zero) == ("cpu", 1, True)
+
+
+FAULTS = """
+import resource, torch
+from torchcno.training.hardware import reuse_memory
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+reuse_memory()
+for step in range(6):
+    before = faults()
+    torch.ones(1 << 24)
+print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of the C library of GNU")
+def test_memory_is_asked_for_once():
+    script = [sys.executable, "-c", FAULTS]
+    result = subprocess.run(script, check=True, capture_output=True, text=True)
+    assert int(result.stdout) < 100  # a tensor of 64 MiB has 16384 small pages

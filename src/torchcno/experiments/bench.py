@@ -33,7 +33,7 @@ from torchcno.experiments.run import device_name, versions
 from torchcno.problems.navier_stokes import NavierStokes
 from torchcno.problems.poisson import Poisson
 from torchcno.problems.problem import Problem
-from torchcno.training.hardware import arithmetic
+from torchcno.training.hardware import arithmetic, reuse_memory
 
 LEAST_ROUNDS, MOST_ROUNDS = 2, 30
 GIB = 2**30
@@ -214,6 +214,8 @@ def run_bench(plan: Plan, only: Sequence[str] = (), watch: Watch | None = None) 
     report: dict[str, Any] = {**environment(plan), "method": METHOD}
     shares = sum(SECTIONS[section][1] for section in chosen)
     device = torch.device(plan.device)
+    if device.type == "cpu":
+        reuse_memory()  # as a training run does
     with arithmetic("tf32"):
         Measurement(_warm_up(plan)).prepare(device)
         for section, rows in chosen.items():

@@ -1,6 +1,7 @@
 """Where a run takes place, and in which arithmetic."""
 
 import atexit
+import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ __all__ = [
     "extent",
     "is_captured",
     "launch",
+    "reuse_memory",
 ]
 
 # What fields are stored as by precision, where that is not float32.
@@ -88,6 +90,23 @@ def _take_leave() -> None:
     """
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+
+
+# Of glibc's mallopt.
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4
+
+
+def reuse_memory() -> None:
+    """From now on, freed tensors of this process leave their memory to the next ones.
+
+    The C library of GNU returns large blocks to the system at once. Every step then asks for them
+    again, and the system clears them page by page: half of the time of an FNO's step on a CPU.
+    Other C libraries are left as they are.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
+    if mallopt is not None:
+        mallopt(_MMAP_MAX, 0)  # no block is mapped apart from the heap
+        mallopt(_TRIM_THRESHOLD, -1)  # and the heap never shrinks
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from torchcno.training.hardware import (
     arithmetic,
     is_captured,
     launch,
+    reuse_memory,
 )
 from torchcno.training.interruption import stop_requests
 from torchcno.training.losses import LOSSES
@@ -109,6 +110,8 @@ def fit(
         fabric = launch(hardware)
     train = _selected(train, recipe, fabric.world_size)
     cuda = [fabric.device] if fabric.device.type == "cuda" else []
+    if not cuda:
+        reuse_memory()
     with arithmetic(recipe.precision), torch.random.fork_rng(cuda), stop_requests() as stopping:
         run = _Run(
             fabric=fabric,
