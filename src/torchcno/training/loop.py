@@ -101,7 +101,8 @@ def fit(
     ValueError.
 
     `mask` says from inputs where outputs count (`Problem.mask`): elsewhere prediction and target
-    are 1. `on_epoch` is called on the first process after every epoch.
+    are 1. `on_epoch` is called on the first process after every epoch. On a CPU the process keeps
+    the memory of a step for the next one, also when the run is over (`reuse_memory`).
 
     Raises `Interrupted` after SIGINT or SIGTERM, with the state saved, and `Diverged` when the loss
     is no longer finite, with the best weights so far kept.
