@@ -21,14 +21,12 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as `cno` does
 
 import torch
 
+from torchcno.experiments.bench_work import Batch, Way, training_step
 from torchcno.experiments.run import RunConfig, device_name, versions
-from torchcno.models import MODELS
 from torchcno.training.hardware import reuse_memory
-from torchcno.training.step import eager_step
 
 CASES = (
     ("navier-stokes", "cno"),
-    ("navier-stokes", "cno-no-filters"),
     ("poisson", "cno"),
     ("poisson", "resnet"),
     ("allen-cahn", "fno"),
@@ -40,16 +38,13 @@ def measure(problem: str, model: str, way: str) -> dict[str, float]:
     """In this process: the step's seconds, and the peak of memory."""
     if way == "kept":
         reuse_memory()
-    torch.manual_seed(0)
     config = RunConfig.resolve(problem, model, preset="paper")
-    network = MODELS[model](config.architecture)
-    u = torch.rand(config.train.batch_size, 1, config.resolution, config.resolution)
-    optimizer = torch.optim.AdamW(network.parameters())
-    step = eager_step(network, optimizer, lambda v, target: (v - target).abs().mean())
+    batch = Batch(config.train.batch_size, config.resolution, torch.device("cpu"))
+    step = training_step(Way(model), config.problem, batch)
     seconds = []
     for _ in range(6):
         start = time.perf_counter()
-        step(u, u)
+        step()
         seconds.append(time.perf_counter() - start)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # it counts KiB
     return {"seconds": round(statistics.median(seconds[1:]), 4), "peak_gib": round(peak, 3)}

