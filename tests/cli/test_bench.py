@@ -1,7 +1,9 @@
 import json
+from dataclasses import replace
 
 import pytest
 
+from torchcno.cli.bench import first_calls
 from torchcno.experiments import bench
 from torchcno.experiments.bench import Plan
 from torchcno.experiments.bench_work import Way
@@ -53,10 +55,19 @@ def test_one_section_has_one_table(cno):
     assert "nanoseconds a pixel" not in outcome.out
 
 
-def test_what_could_not_be_measured_is_said(cno):
-    outcome = cno("bench", "--device", "cpu", "--only", "sizes", "--seconds", "1e-6")
+def test_what_could_not_be_measured_is_said(cno, monkeypatch):
+    plan = bench.PLANS["cpu"]
+    broken = Way("unet", fields={"channels": -1})
+    monkeypatch.setitem(bench.PLANS, "cpu", replace(plan, ways={**plan.ways, "dense": broken}))
+    outcome = cno("bench", "--device", "cpu", "--only", "sizes")
     assert outcome.code == 0
-    assert "sizes, fused-16: no time was left for it" in outcome.out
+    assert "sizes, dense-16: RuntimeError" in outcome.out
+
+
+def test_the_bar_is_of_the_seconds_that_measure():
+    rows = {"fused": {"first_call_seconds": 30.0}, "dense": {}}
+    report = {"training": rows, "sizes": {"fused-64": {"first_call_seconds": 1.5}}}
+    assert first_calls(report) == 31.5
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,10 @@ def test_what_is_not_as_planned_is_told(tiny_run, tmp_path):
     finish(tmp_path, bare, 5.0)
     exact = planned(PAPER, "poisson", "unet")
     finish(tmp_path, exact, 0.7)
-    elsewhere = replace(exact.config, data=tmp_path, hardware=Hardware(accelerator="cpu"))
+    compiled = replace(exact.config.train, fast="compiled")
+    elsewhere = replace(
+        exact.config, data=tmp_path, hardware=Hardware(accelerator="cpu"), train=compiled
+    )
     write_tree(elsewhere.to_tree(), tmp_path / "runs" / exact.name / "config.yaml")
     by_run = {
         name: words

@@ -72,7 +72,7 @@ class Plan:
     """What is measured on a device."""
 
     device: str
-    seconds: float  # of wall time, about, after a few to start
+    seconds: float  # of measuring, about; building and compiling come on top
     batch: int  # of a training step at `resolution`
     sizes: tuple[int, ...]  # points an axis for the cost a pixel
     inference_batch: int
@@ -220,9 +220,8 @@ def run_bench(plan: Plan, only: Sequence[str] = (), watch: Watch | None = None) 
         Measurement(_warm_up(plan)).prepare(device)
         for section, rows in chosen.items():
             gc.collect()  # what the rows of the last section held
-            # From now: a section that took longer than its share takes nothing from the others.
-            deadline = time.monotonic() + plan.seconds * SECTIONS[section][1] / shares
-            for results, at_work in measurements(rows, device, deadline):
+            seconds = plan.seconds * SECTIONS[section][1] / shares
+            for results, at_work in measurements(rows, device, seconds):
                 report[section] = results
                 report["wall_seconds"] = round(time.monotonic() - began, 1)
                 if watch is not None:
@@ -276,7 +275,7 @@ class Measurement:
 
     row: Row
     stopwatch: Stopwatch | None = None  # None before it is ready, and once it has failed
-    first_call_seconds: float = 0.0  # with building, compilation and capture
+    first_call_seconds: float | None = None  # with building, compilation and capture
     peak_bytes: int | None = None
     notes: tuple[str, ...] = ()  # what was warned of: a kernel or a graph that could not be
     error: str | None = None
@@ -318,6 +317,8 @@ class Measurement:
         """The numbers of the row, with its time over those of `others`."""
         batch, watch = self.row.batch, self.stopwatch
         numbers: dict[str, Any] = {"batch": batch.samples, "size": batch.size}
+        if self.first_call_seconds is not None:
+            numbers["first_call_seconds"] = _rounded(self.first_call_seconds)
         if self.notes:
             numbers["notes"] = list(self.notes)
         if self.error is not None:
@@ -331,7 +332,6 @@ class Measurement:
             "nanoseconds_a_pixel": _rounded(1e9 * watch.seconds / batch.samples / batch.size**2),
             "rounds": len(watch.blocks),
             "calls_a_round": watch.calls,
-            "first_call_seconds": _rounded(self.first_call_seconds),
             "peak_gib": None if self.peak_bytes is None else _rounded(self.peak_bytes / GIB),
             "ratios": {
                 name: _rounded(ratio)
@@ -349,22 +349,24 @@ class Measurement:
 
 
 def measurements(
-    rows: Sequence[Row], device: torch.device, deadline: float
+    rows: Sequence[Row], device: torch.device, seconds: float
 ) -> Iterator[tuple[dict[str, Any], str]]:
-    """The results after every row's first call and after every round, and what was at work."""
+    """The results after every row's first call and after every round, and what was at work.
+
+    `seconds` count from the first round: where kernels are not compiled yet, the first calls take
+    minutes, and every row is measured all the same.
+    """
     every = {row.name: Measurement(row) for row in rows}
 
     def results() -> dict[str, Any]:
         return {name: one.as_dict(every) for name, one in every.items()}
 
     for name, one in every.items():
-        if time.monotonic() > deadline:
-            one.error = "no time was left for it; give more --seconds."
-        else:
-            one.prepare(device)
-            if one.error is not None:
-                gc.collect()  # what a failure held of the memory that the next one needs
+        one.prepare(device)
+        if one.error is not None:
+            gc.collect()  # what a failure held of the memory that the next one needs
         yield results(), name
+    deadline = time.monotonic() + seconds
     for count in range(1, MOST_ROUNDS + 1):
         start = time.monotonic()
         for one in every.values():

@@ -13,6 +13,7 @@ from torchcno.experiments.studies import BUDGETS, STUDIES, Budget, PlannedRun
 from torchcno.experiments.trained import read_json
 
 DECIDING = ("problem", "model", "train", "preset", "seed", "resolution")  # what makes a run itself
+EITHER_WAY = ("train.fast", "train.checkpoint_every")  # how its steps are run and kept
 
 
 @dataclass(frozen=True)
@@ -113,4 +114,4 @@ def _flat(tree: Mapping[str, Any]) -> dict[str, Any]:
         section = tree[key]
         fields = section if isinstance(section, dict) else {"": section}
         flat |= {f"{key}.{name}".rstrip("."): value for name, value in fields.items()}
-    return flat
+    return {name: value for name, value in flat.items() if name not in EITHER_WAY}
