@@ -13,9 +13,9 @@ from PIL import Image
 from torchcno.experiments import paper
 from torchcno.experiments.audit import audit_report, audit_run, read_audits
 from torchcno.experiments.evidence import Examples, read_errors, read_examples
-from torchcno.experiments.figures import draw_failures
+from torchcno.experiments.figures import draw_failures, draw_spectra
 from torchcno.experiments.markdown import table_1_block
-from torchcno.experiments.measurements import measure_spectra, read_spectra
+from torchcno.experiments.measurements import Spectra, measure_spectra, read_spectra
 from torchcno.experiments.pictures import data_uri, few_colours, png
 from torchcno.experiments.report import escape_tex, latex, make_report, render, write_report
 from torchcno.experiments.report_figures import Picture, compared
@@ -222,6 +222,15 @@ def test_a_reader_finds_every_figure_of_the_paper_under_its_number(tmp_path):
     found = {int(number.split(",")[0]) for number in numbers}
     assert found == set(range(2, 36))  # figure 1 is a drawing of the architecture
     assert {"2, left", "2, right", "3, left and centre", "3, right"} <= numbers
+
+
+def test_a_band_without_truth_is_not_drawn():
+    energy = {"truth": np.array([0.0, 1.0, 0.1, 0.0]), "prediction": np.array([0.0, 0.9, 0.1, 0.1])}
+    amplitude = dict.fromkeys(energy, np.ones((3, 3)))
+    edges, errors = np.array([(1, 2), (2, 4), (4, 8)]), np.array([1.5, 0.2, 3e5])
+    drawn = draw_spectra({"FNO": Spectra(energy, amplitude, np.arange(1.0, 4.0), edges, errors)})
+    bands = next(axes for axes in drawn.axes if "band" in axes.get_ylabel())
+    assert bands.lines[0].get_ydata().tolist() == [1.5, 0.2]
 
 
 def test_what_is_not_as_planned_is_told(tiny_run, tmp_path):

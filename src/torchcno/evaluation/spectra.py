@@ -23,6 +23,7 @@ from torchcno.grids import Layout, unit_positions
 from torchcno.spectral import transform
 
 Fields = Float[Tensor, "sample channel *space"]
+NO_TRUTH = 1e4  # relative errors beyond it are of bands where the truth has nothing but rounding
 
 
 @dataclass(frozen=True)

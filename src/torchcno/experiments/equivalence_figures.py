@@ -13,6 +13,7 @@ from torch import Tensor
 from torchcno.evaluation.aliasing import Audit
 from torchcno.evaluation.resolution import ResolutionCurve
 from torchcno.evaluation.spectra import (
+    NO_TRUTH,
     averaged_amplitude,
     error_by_band,
     radial_spectrum,
@@ -26,7 +27,6 @@ COLOURS = ("#4c8bf5", "#e8710a", "#2e9e5b", "#a64ad0", "#c9a400", "#808080")
 ROUNDING = 1e-16  # where logarithmic axes end
 WIDEST = 30  # letters of a name
 DECADES = 6  # of amplitude that a picture of a spectrum shows
-NO_TRUTH = 1e4  # relative errors beyond it are of bands where the truth has nothing but rounding
 
 
 def draw_resolutions(curves: Sequence[ResolutionCurve]) -> Figure:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
+from torchcno.evaluation.spectra import NO_TRUTH
 from torchcno.experiments.evidence import Examples
 from torchcno.experiments.measurements import Spectra
 from torchcno.experiments.paper import PowerLaw
@@ -193,8 +194,9 @@ def draw_spectra(models: Mapping[str, Spectra]) -> Figure:
         for name, colour in colours(list(models)).items():
             one = models[name]
             _draw_energy(radial, name, one.energy["prediction"], colour, width=1.4)
-            labels = [f"{a}–{b - 1}" if b - a > 1 else f"{a}" for a, b in one.band_edges]
-            bands.semilogy(labels, one.band_errors, "o-", ms=4, color=colour, label=name)
+            shown = one.band_errors < NO_TRUTH
+            labels = [f"{a}–{b - 1}" if b - a > 1 else f"{a}" for a, b in one.band_edges[shown]]
+            bands.semilogy(labels, one.band_errors[shown], "o-", ms=4, color=colour, label=name)
         radial.set(xlabel="wavenumber |k|", ylabel="energy")
         bands.set(xlabel="largest wavenumber of the mode", ylabel="relative error in the band")
         for axes in (radial, bands):
