@@ -15,6 +15,7 @@ from torchcno.models.tables import SEARCH_TRAINING, table
 from torchcno.selection import select
 
 SIGMAS: dict[str, Callable[[], nn.Module]] = {"gelu": nn.GELU, "leaky_relu": nn.LeakyReLU}
+COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class SpectralConvolution(nn.Module):
             m = self.matrices(real)
             rows = _along_y(m["to_y"], real).unflatten(2, (-1, 2)).flatten(3)
             v_hat = (rows @ m["to_x"]).unflatten(3, (2, -1)).permute(2, 4, 0, 1, 3).contiguous()
-            product = torch.view_as_complex(v_hat) @ weight.to(real.dtype.to_complex())
+            product = torch.view_as_complex(v_hat) @ weight.to(COMPLEX[real.dtype])
             rows = torch.view_as_real(product).permute(2, 3, 0, 4, 1).flatten(3) @ m["from_x"]
             rows = rows.unflatten(3, (2, -1)).flatten(2, 3)
             return _along_y(m["from_y"], rows).to(v.dtype)
