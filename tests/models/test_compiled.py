@@ -8,13 +8,18 @@ SCRIPT = """
 import torch
 from torchcno.models import MODELS
 
-small = {"levels": 1, "width": 4, "neck_blocks": 1, "skip_blocks": 1, "lift_width": 4}
+cno = {"levels": 1, "width": 4, "neck_blocks": 1, "skip_blocks": 0, "lift_width": 4}
+small = {
+    "fno": {"layers": 2, "width": 4, "modes": 4, "hidden_width": 4},
+    "unet": {"channels": 2},
+    "resnet": {"channels": 4, "residual_blocks": 1},
+    "deeponet": {"bases": 8, "trunk_layers": 2, "branch_levels": 1, "residual_blocks": 1},
+    "ffnn": {"layers": 3, "width": 8},
+    "galerkin-transformer": {"blocks": 1, "decoder_layers": 1, "modes": 4},
+}
 u = torch.randn(2, 1, 16, 16)
 for name, model in MODELS.items():
-    fields = small if name.startswith("cno") else {}
-    if name == "cno-no-skip-blocks":
-        fields = fields | {"skip_blocks": 0}
-    network = model(model.Config(size=(16, 16), **fields)).eval()
+    network = model(model.Config(size=(16, 16), **small.get(name, cno))).eval()
     whole = torch.compile(network, fullgraph=True, backend="eager")  # a break would be an error
     torch.testing.assert_close(whole(u), network(u))
     print(name)
