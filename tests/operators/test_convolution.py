@@ -140,7 +140,7 @@ def test_channels_filled_up_with_zeros_change_nothing(channels_in, channels_out,
 @pytest.mark.parametrize("margin", [1, 3, 4])  # 4: the whole axis, the ends overlap
 def test_the_gradient_of_a_continuation_is_its_adjoint(boundary, axis, margin):
     torch.manual_seed(0)
-    x = torch.randn(2, 3, 4, 4, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(1, 2, 4, 4, dtype=torch.float64, requires_grad=True)
 
     def extended(x):
         return extend(x, margin, boundary, axis)

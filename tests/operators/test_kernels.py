@@ -175,7 +175,7 @@ def test_rows_one_after_the_other(size_in, size_out, boundary):
     ids=str,
 )
 def test_rows_too_long_for_one_program(n_in, n_out, boundary, layout):
-    x, bias = fields((8, n_in), batch=2, channels=3)
+    x, bias = fields((8, n_in), batch=1, channels=3)
     ups, downs = matrices((8, n_in), (8, n_out), boundary)
     check_launches(x.contiguous(memory_format=layout), bias, ups, downs, "gelu")
 
