@@ -1,58 +1,62 @@
 """In which wavenumbers are trained networks wrong?
 
-    python validation/bands.py [poisson] [--budget paper]
+    python validation/bands.py [poisson]
 
-The error of every finished run of a problem over the truth, in octaves of the largest wavenumber of
-an axis: 1 is as good as zero. Of the two samples that `examples.npz` keeps of each split;
-`spectra.npz` of a run, where a study made one, has all of the test set. Beyond what the truth
-consists of no ratio is given.
+For every finished run of Table 1, in octaves of the largest wavenumber of an axis: the error over
+the truth, where 1 is as good as zero, and what share of the squared error lies there. Of the two
+samples that `examples.npz` keeps of each split; `spectra.npz` of a run, where a study made one, has
+all of the test set.
 
 Writes `results/validation-bands-PROBLEM.json`.
 """
 
 import argparse
 import json
+from itertools import product
 from pathlib import Path
 
 from torchcno.evaluation.spectra import error_by_band
 from torchcno.experiments.evidence import read_examples
-from torchcno.experiments.paper import COMPARED
+from torchcno.experiments.paper import COMPARED, PROBLEM_TITLES
 from torchcno.experiments.run_config import read_config
 from torchcno.experiments.studies import BUDGETS, planned
-from torchcno.problems import PROBLEMS
 
 RESULTS = Path(__file__).parents[1] / "results"
-SPLITS = ("test", "ood")
-NOTHING = 10.0  # an error so many times the truth says that there is no truth
+# Samples are kept in half precision. Where the truth is no more than its rounding, an error has
+# nothing to be compared with.
+ROUNDING = 10.0
 
 
-def bands(folder: Path, split: str) -> dict[str, float] | None:
-    """The relative error in each octave; None where no samples are kept."""
-    examples = read_examples(folder, split)
+def bands(folder: Path, split: str) -> dict[str, dict[str, float]] | None:
+    """Error over truth and share of the error, octave by octave; None where no samples are kept."""
+    examples, config = read_examples(folder, split), read_config(folder)
     if examples is None:
         return None
-    truth, prediction = examples.output.double(), examples.prediction.double()
-    config = read_config(folder)
-    layout = PROBLEMS[config.problem.name]().grid(config.resolution).layout
+    layout = config.problem.grid(config.resolution).layout
     return {
-        f"{band.low} to {band.high - 1}": round(band.relative, 4)
-        for band in error_by_band(prediction, truth, layout)
-        if band.relative < NOTHING
+        f"{band.low} to {band.high - 1}": {
+            "relative": round(band.relative, 4),
+            "share": round(band.share, 4),
+        }
+        for band in error_by_band(examples.prediction, examples.output, layout)
+        if band.relative < ROUNDING
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("problem", nargs="?", default="poisson", choices=PROBLEMS)
-    parser.add_argument("--budget", default="paper", choices=BUDGETS)
-    given = parser.parse_args()
+    parser.add_argument("problem", nargs="?", default="poisson", choices=PROBLEM_TITLES)
+    problem = parser.parse_args().problem
     found = {}
-    for model in COMPARED:
-        folder = RESULTS / "runs" / planned(BUDGETS[given.budget], given.problem, model).name
+    for budget, model in product(("paper", "best"), COMPARED):
+        name = planned(BUDGETS[budget], problem, model).name
+        folder = RESULTS / "runs" / name
         if (folder / "result.json").exists():
-            found[folder.name] = {split: bands(folder, split) for split in SPLITS}
-            print(folder.name, *(f"\n  {split} {found[folder.name][split]}" for split in SPLITS))
-    path = RESULTS / f"validation-bands-{given.problem}.json"
+            found[name] = {split: bands(folder, split) for split in ("test", "ood")}
+            for split, octaves in found[name].items():
+                words = (f"{k}: {octave['relative']}" for k, octave in (octaves or {}).items())
+                print(f"{name}, {split}", *words, sep="   ")
+    path = RESULTS / f"validation-bands-{problem}.json"
     path.write_text(json.dumps(found, indent=1) + "\n")
     print(f"written to {path}")
 

@@ -75,18 +75,18 @@ def watched(plan: Plan, only: Sequence[str], out: Path | None) -> dict[str, Any]
         bar = make("measuring")
 
         def watch(report: dict[str, Any], at_work: str) -> None:
-            measured = min(report["wall_seconds"] - first_calls(report), plan.seconds)
-            bar(int(max(0, measured)), int(plan.seconds), f", {at_work}")
+            bar(int(min(measured(report), plan.seconds)), int(plan.seconds), f", {at_work}")
             if out is not None:
                 write_json(report, out)
 
         return run_bench(plan, only, watch)
 
 
-def first_calls(report: Mapping[str, Any]) -> float:
-    """Seconds that went into building and compiling."""
+def measured(report: Mapping[str, Any]) -> float:
+    """Seconds so far without those of building and compiling."""
     rows = (row for section in SECTIONS for row in report.get(section, {}).values())
-    return sum(row.get("first_call_seconds", 0.0) for row in rows)
+    first_calls: float = sum(row.get("first_call_seconds", 0.0) for row in rows)
+    return max(0.0, report["wall_seconds"] - first_calls)
 
 
 def show(report: Mapping[str, Any], plan: Plan, console: Console) -> None:
