@@ -18,6 +18,7 @@ from torch import Tensor
 
 from torchcno.experiments.evaluate import Evaluation
 from torchcno.training.checkpoint import write_atomically
+from torchcno.training.pairs import Mask, fill
 
 EXAMPLES = 2  # samples of each split
 SPACES = ("normalized", "physical")
@@ -31,9 +32,14 @@ class Examples:
     output: Float[Tensor, "sample out_channel *space"]
     prediction: Float[Tensor, "sample out_channel *space"]
 
+    def masked(self, mask: Mask | None) -> "Examples":
+        """With 1 where outputs do not count, as the errors are taken."""
+        v, p = (fill(field, self.input, mask) for field in (self.output, self.prediction))
+        return Examples(self.input, v, p)
 
-def save_evidence(evaluations: Sequence[Evaluation], folder: Path) -> None:
-    """Write errors.npz and examples.npz."""
+
+def save_evidence(evaluations: Sequence[Evaluation], folder: Path, mask: Mask | None) -> None:
+    """Write errors.npz and examples.npz; `mask` is that of the errors (`Problem.mask`)."""
     _write(
         folder / "errors.npz",
         {
@@ -42,12 +48,24 @@ def save_evidence(evaluations: Sequence[Evaluation], folder: Path) -> None:
             for space in SPACES
         },
     )
+    save_examples({e.split: _first(e, mask) for e in evaluations}, folder)
+
+
+def save_examples(examples: Mapping[str, Examples], folder: Path) -> None:
+    """Write examples.npz, by split.
+
+    With the error and not the prediction, as the rounding of the latter may exceed the former.
+    """
     _write(
         folder / "examples.npz",
         {
-            f"{e.split}/{name}": values
-            for e in evaluations
-            for name, field in _example_fields(e).items()
+            f"{split}/{name}": values
+            for split, some in examples.items()
+            for name, field in {
+                "input": some.input,
+                "output": some.output,
+                "error": some.prediction - some.output,
+            }.items()
             for name, values in _halved(name, field).items()
         },
     )
@@ -71,11 +89,10 @@ def read_examples(folder: Path, split: str) -> Examples | None:
     return Examples(u, v, v + error)
 
 
-def _example_fields(evaluation: Evaluation) -> dict[str, Tensor]:
+def _first(evaluation: Evaluation, mask: Mask | None) -> Examples:
     fields = evaluation.fields
     u, v = fields.inputs[:EXAMPLES], fields.outputs[:EXAMPLES]
-    # The error and not the prediction: the rounding of the latter may exceed the former.
-    return {"input": u, "output": v, "error": evaluation.prediction[:EXAMPLES].to(v) - v}
+    return Examples(u, v, evaluation.prediction[:EXAMPLES].to(v)).masked(mask)
 
 
 def _halved(name: str, field: Tensor) -> dict[str, NDArray[Any]]:

@@ -183,7 +183,7 @@ def _run(
     if not is_first_process():
         return {}
     evaluations = evaluate_run(folder, splits, device=device.type)
-    save_evidence(evaluations, folder)
+    save_evidence(evaluations, folder, problem.mask)
     result = {
         **_result(config, folder, outcome, evaluations, device),
         "mean_field_errors": {
