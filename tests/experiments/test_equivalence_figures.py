@@ -4,11 +4,28 @@ import numpy as np
 import pytest
 import torch
 
+from torchcno.data.dataset import Fields, Normalization
 from torchcno.evaluation.aliasing import Audit, Rung, Translation
+from torchcno.evaluation.errors import sample_errors
 from torchcno.evaluation.layers import LayerAliasing
 from torchcno.evaluation.resolution import ResolutionCurve
 from torchcno.evaluation.spectra import radial_spectrum
-from torchcno.experiments.equivalence_figures import draw_audits, draw_resolutions, draw_spectra
+from torchcno.experiments.equivalence_figures import (
+    draw_audits,
+    draw_resolutions,
+    draw_run_spectra,
+)
+from torchcno.experiments.evaluate import Evaluation, RunErrors
+from torchcno.experiments.pictures import MODEL_COLOURS
+from torchcno.grids import Grid, Layout
+
+
+def predicted(name: str, truth: torch.Tensor, factor: float, layout: Layout) -> RunErrors:
+    """A run whose prediction is the truth times a factor."""
+    fields = Fields(truth, truth, Grid(tuple(truth.shape[2:]), layout))
+    errors = sample_errors(factor * truth, fields, Normalization.identity())
+    evaluation = Evaluation("test", fields, factor * truth, errors)
+    return RunErrors(name, truth.shape[-1], [evaluation], {})
 
 
 def test_errors_against_resolution():
@@ -43,10 +60,23 @@ def test_models_side_by_side_with_what_could_not_be_measured():
     assert not ffnn.patches
 
 
+def test_presets_of_a_model_differ_in_their_lines_alone():
+    names = ("FNO", "CNO, best", "CNO", "a run")
+    curves = [ResolutionCurve(name, 64, {32: 2.0, 64: 1.0}, {}) for name in names]
+    audits = [Audit(name, "periodic", (8, 8), (Rung((4, 4), 0.2, 0.1),), (), ()) for name in names]
+    for figure in (draw_resolutions(curves), draw_audits(audits)):
+        lines = {line.get_label(): line for line in figure.axes[0].lines}
+        assert lines["CNO"].get_color() == lines["CNO, best"].get_color() == MODEL_COLOURS["CNO"]
+        assert lines["CNO"].get_linestyle() != lines["CNO, best"].get_linestyle()
+        assert lines["FNO"].get_color() == MODEL_COLOURS["FNO"]
+        assert lines["a run"].get_color() not in MODEL_COLOURS.values()
+
+
 @pytest.mark.parametrize("layout", ["periodic", "inclusive", "cell-centred"])
 def test_spectra_of_truth_and_predictions(layout):
     truth = torch.randn(2, 1, 16, 16, generator=torch.Generator().manual_seed(0))
-    figure = draw_spectra(truth, {"twin": truth, "half": truth / 2}, layout)
+    runs = [predicted(name, truth, factor, layout) for name, factor in (("twin", 1), ("half", 0.5))]
+    figure = draw_run_spectra(runs, "test")
     images = [axes.images[0].get_array() for axes in figure.axes if axes.images]
     assert np.array_equal(images[0], images[1])
     np.testing.assert_allclose(images[2], images[0] - np.log10(2), atol=1e-6)
@@ -67,7 +97,7 @@ def test_long_names_leave_room_for_the_panels():
     rungs, translations = (Rung((8, 8), 0.2, 0.1),), (Translation(0.5, 0.3),)
     audits = [Audit(n, "periodic", (16, 16), rungs, translations, layers) for n in names]
     for figure in (
-        draw_spectra(truth, dict.fromkeys(names, truth / 2), "periodic"),
+        draw_run_spectra([predicted(name, truth, 0.5, "periodic") for name in names], "test"),
         draw_audits(audits),
         draw_resolutions([ResolutionCurve(n, 64, {64: 2.0, 128: 2.1}, {}) for n in names]),
     ):

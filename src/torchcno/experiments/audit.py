@@ -1,7 +1,7 @@
 """The audit of trained runs, on samples of their own problems."""
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,13 @@ from torchcno.experiments.run_config import read_config
 from torchcno.experiments.trained import load, pick_device, read_json
 
 
+@dataclass(frozen=True)
+class RunAudit(Audit):
+    """The audit of a run, and what tells its weights from those of a later run of the same name."""
+
+    error: float | None = None  # the published one on test data, in percent; None: not kept
+
+
 def audit_run(
     folder: str | Path,
     *,
@@ -20,7 +27,7 @@ def audit_run(
     resolutions: Sequence[int] = (),
     device: str = "auto",
     name: str | None = None,
-) -> Audit:
+) -> RunAudit:
     """The aliasing of a run's operator, from physical inputs to physical outputs.
 
     On the first `samples` of a split, at the training resolution. `resolutions` are the ladder's.
@@ -42,7 +49,15 @@ def audit_run(
         name=name or Path(folder).resolve().name,
     )
     layers = [replace(layer, name=layer.name.removeprefix("network.")) for layer in found.layers]
-    return replace(found, layers=tuple(layers))
+    named = replace(found, layers=tuple(layers))
+    return RunAudit(**vars(named), error=_published_error(Path(folder) / "result.json"))
+
+
+def _published_error(result: Path) -> float | None:
+    if not result.exists():
+        return None
+    test = read_json(result)["errors"].get("test")
+    return test and test["relative_l1_median_percent"]["normalized"]
 
 
 def audit_report(audits: Sequence[Audit], threshold: float) -> dict[str, Any]:
@@ -54,10 +69,10 @@ def audit_report(audits: Sequence[Audit], threshold: float) -> dict[str, Any]:
     }
 
 
-def read_audits(path: Path) -> list[Audit]:
+def read_audits(path: Path) -> list[RunAudit]:
     """The audits of a file that `audit_report` went to."""
-    known = {field.name for field in fields(Audit)}
+    known = {field.name for field in fields(RunAudit)}
     return [
-        from_plain(Audit, {key: one[key] for key in known & one.keys()}, "audit")
+        from_plain(RunAudit, {key: one[key] for key in known & one.keys()}, "audit")
         for one in read_json(path)["audits"]
     ]

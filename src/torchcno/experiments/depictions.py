@@ -3,26 +3,23 @@
 import numpy as np
 import torch
 from matplotlib import rc_context
-from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from torchcno.data.samples import Samples
 from torchcno.experiments.paper import HALF_WIDTHS
-from torchcno.experiments.pictures import INK, STYLE
+from torchcno.experiments.pictures import COLOURS, INK, STYLE, panels, tidy
 from torchcno.operators.filters import WindowedSinc, kaiser_sinc
 from torchcno.problems import PROBLEMS
 from torchcno.problems.airfoil import c_mesh, rae2822
 
-COLOURS = ("#4c8bf5", "#e8710a", "#2e9e5b", "#a64ad0", "#c9a400")
 RATE = 128  # s of figure 4
 
 
 def draw_filters() -> Figure:
     """Figure 4: the designed filters in frequency and in space, at s = 128 and N_tap = 12."""
     with rc_context(STYLE):
-        figure = Figure(figsize=(9, 3.2), layout="constrained")
-        frequency, impulse = figure.subplots(1, 2)
+        figure, (frequency, impulse) = panels(2)
         for half_width, colour in zip(HALF_WIDTHS, COLOURS, strict=True):
             h = taps_of(WindowedSinc(half_width=half_width))
             w, response = frequency_response(h)
@@ -32,9 +29,8 @@ def draw_filters() -> Figure:
         frequency.axvline(RATE / 2, color=INK, ls=":", lw=1)
         frequency.set(xlabel="frequency", ylabel="magnitude, dB", ylim=(-80, 5))
         impulse.set(xlabel="tap", ylabel="h")
-        for axes in (frequency, impulse):
-            _tidy(axes)
-        impulse.legend(fontsize=8)
+        tidy(frequency, legend=False)
+        tidy(impulse)
         return figure
 
 
@@ -69,8 +65,7 @@ def draw_cuts() -> Figure:
             axes.set(title=title, xticks=[], yticks=[])
             cut.plot(x, field[row], ".-", ms=3, lw=1.1, color=colour, label=title)
         cut.set(xlabel="x", title="along the lines")
-        _tidy(cut)
-        cut.legend(fontsize=8)
+        tidy(cut)
         return figure
 
 
@@ -87,13 +82,8 @@ def draw_mesh() -> Figure:
             ((-1.25, 1.25), (-0.25, 0.25)),
             strict=True,
         ):
-            axes.add_collection(LineCollection(lines, colors=COLOURS[0], linewidths=0.3))
-            axes.plot(x[0], y[0], color=COLOURS[1], lw=1)
+            axes.add_collection(LineCollection(lines, colors=INK, linewidths=0.3))
+            axes.plot(x[0], y[0], color=COLOURS[0], lw=1)
             axes.set(aspect="equal", xlim=x_range, ylim=y_range)
             axes.spines[["top", "right"]].set_visible(False)
         return figure
-
-
-def _tidy(axes: Axes) -> None:
-    axes.grid(alpha=0.25, lw=0.5)
-    axes.spines[["top", "right"]].set_visible(False)

@@ -8,48 +8,53 @@ import numpy as np
 from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 from torchcno.evaluation.spectra import NO_TRUTH
 from torchcno.experiments.evidence import Examples
 from torchcno.experiments.measurements import Spectra
 from torchcno.experiments.paper import PowerLaw
-from torchcno.experiments.pictures import INK, SHADES, STYLE, Panel, field_rows
+from torchcno.experiments.pictures import (
+    COLOURS,
+    INK,
+    SHADES,
+    STYLE,
+    Panel,
+    Stroke,
+    field_rows,
+    panels,
+    short_name,
+    strokes,
+    tidy,
+)
 
-# One colour a model on the whole page; what is not named here has those that are left.
-COLOURS = {
-    "CNO": "#4c8bf5", "FNO": "#e8710a", "UNet": "#2e9e5b", "GT": "#a64ad0", "CNO, best": "#d0458b",
-}  # fmt: skip
-FURTHER = ("#c9a400", "#1aa5b8", "#8a6d3b", "#6b7bd6")
 DECADES = 6  # of amplitude that a picture of a spectrum shows
 
 
-def colours(names: Sequence[str]) -> dict[str, str]:
-    """A colour for every name."""
-    rest = iter(FURTHER * (1 + len(names) // len(FURTHER)))
-    return {name: COLOURS.get(name) or next(rest) for name in names}
-
-
 def draw_distributions(errors: Mapping[str, Mapping[str, NDArray[Any]]]) -> Figure:
-    """Histograms of the relative L1 error over samples, a panel a split, a colour a model."""
+    """Histograms of the relative L1 error over samples, a panel a split, a colour a model.
+
+    Medians are lines. Further presets of a model are outlines, so that both are seen.
+    """
     with rc_context(STYLE):
-        figure, panels = _panels(len(errors))
-        for axes, (title, models) in zip(panels, errors.items(), strict=True):
+        figure, axes_of = panels(len(errors))
+        for axes, (title, models) in zip(axes_of, errors.items(), strict=True):
             percents = {name: 100 * values for name, values in models.items()}
             low = min((p.min() for p in percents.values()), default=0.1)
             high = max((p.max() for p in percents.values()), default=1.0)
             bins = np.geomspace(low, high * 1.001, 41).tolist()
-            for name, colour in colours(list(percents)).items():
-                values = percents[name]
-                axes.hist(values, bins, color=colour, alpha=0.55, label=name)
-                axes.axvline(float(np.median(values)), color=colour, lw=1.2)
+            for name, stroke in strokes(percents).items():
+                look: Any = {"histtype": "step", "lw": 1.4, **vars(stroke)}
+                if stroke.plain:
+                    look = {"color": stroke.color, "alpha": 0.55}
+                axes.hist(percents[name], bins, label=name, **look)
+                axes.axvline(float(np.median(percents[name])), lw=1.2, **vars(stroke))
             axes.set(title=title, xlabel="relative $L^1$ error, percent", xscale="log")
-            _tidy(axes, legend=False)
-        panels[0].set_ylabel("samples")
+            tidy(axes, legend=False)
+        axes_of[0].set_ylabel("samples")
         # Above both: no corner of a histogram is empty for sure.
-        handles, names = panels[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside upper center", ncols=len(names), fontsize=8)
+        handles, names = axes_of[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside upper center", ncols=len(names))
         return figure
 
 
@@ -106,20 +111,22 @@ class Scaling:
 def draw_scaling(series: Mapping[str, Scaling], published: Mapping[str, PowerLaw]) -> Figure:
     """Measured errors with their fitted laws, and the published laws dotted."""
     with rc_context(STYLE):
-        figure, (axes,) = _panels(1, width=6.2)
-        chosen = colours(list(dict.fromkeys([*series, *published])))
+        figure, (axes,) = panels(1, width=6.2)
+        chosen = strokes(dict.fromkeys([*series, *published]))
         reach = np.geomspace(64, 1024, 20)
         for name, one in series.items():
+            stroke = chosen[name]
             label = name if one.law is None else f"{name}, r = {one.law.rate:.2f}"
-            axes.loglog(one.samples, one.errors, "o", ms=5, color=chosen[name], label=label)
+            look: Any = {"color": stroke.color, "mfc": stroke.color if stroke.plain else "none"}
+            axes.loglog(one.samples, one.errors, "o", ms=5, label=label, **look)
             if one.law is not None:
                 inside = np.geomspace(min(one.samples), max(one.samples), 20)
-                axes.loglog(inside, [one.law(n) for n in inside], "-", lw=1.4, color=chosen[name])
+                axes.loglog(inside, [one.law(n) for n in inside], lw=1.4, **vars(stroke))
         for name, law in published.items():
             label = f"{name} published, r = {law.rate:.2f}"
-            axes.loglog(reach, [law(n) for n in reach], ":", color=chosen[name], label=label)
+            axes.loglog(reach, [law(n) for n in reach], ":", color=chosen[name].color, label=label)
         axes.set(xlabel="training samples N", ylabel="test error, percent")
-        _tidy(axes)
+        tidy(axes)
         return figure
 
 
@@ -130,39 +137,64 @@ class Size:
     parameters: int
     seconds_per_epoch: float
     error: float  # on validation, percent
+    device: str = ""  # that it was trained on; none: not kept
+    small: bool = False  # the paper's small-scale yet efficient CNO
 
     @classmethod
-    def of(cls, result: Mapping[str, Any]) -> "Size":
+    def of(cls, result: Mapping[str, Any], small: bool = False) -> "Size":
         """The network of a run's result."""
         error = 100 * result["best_validation_error"]
-        return cls(result["parameters"], result["seconds_per_epoch"], error)
+        device = result["device"]
+        return cls(result["parameters"], result["seconds_per_epoch"], error, device, small)
+
+
+def timed_device(models: Mapping[str, Sequence[Size]]) -> str:
+    """The device of most runs, the only one whose times are compared; none: none was kept."""
+    devices = [size.device for sizes in models.values() for size in sizes if size.device]
+    return max(sorted(set(devices)), key=devices.count, default="")
 
 
 def draw_efficiency(models: Mapping[str, Sequence[Size]]) -> Figure:
-    """Validation error against size and against the time of an epoch."""
+    """Validation error against size, and against the time of an epoch on one device.
+
+    A point is a network; the best of each model has a ring, the small CNO a square.
+    """
+    device = timed_device(models)
     with rc_context(STYLE):
-        figure, (by_size, by_time) = _panels(2)
-        for name, colour in colours(list(models)).items():
+        figure, (by_size, by_time) = panels(2)
+        by_time.sharey(by_size)
+        for name, stroke in strokes(models).items():
             sizes = models[name]
-            errors = [one.error for one in sizes]
-            by_size.loglog([s.parameters for s in sizes], errors, "o", color=colour, label=name)
-            by_time.loglog(
-                [s.seconds_per_epoch for s in sizes], errors, "o", color=colour, label=name
-            )
+            best = min(sizes, key=lambda size: size.error)
+            for axes, field in ((by_size, "parameters"), (by_time, "seconds_per_epoch")):
+                there = sizes if axes is by_size else [s for s in sizes if s.device == device]
+                _scatter(axes, there, field, {"marker": "o", "ms": 5, "label": name}, stroke)
+                ring = {"marker": "o", "ms": 11, "mfc": "none", "label": f"{name}, the best"}
+                _scatter(axes, [s for s in there if s is best], field, ring, stroke)
+                square = {"marker": "s", "ms": 11, "mfc": "none", "label": f"{name}, the small one"}
+                _scatter(axes, [s for s in there if s.small], field, square, stroke)
         by_size.set(xlabel="parameters", ylabel="validation error, percent")
-        by_time.set(xlabel="seconds an epoch")
-        for axes in (by_size, by_time):
-            _tidy(axes)
+        by_time.set(xlabel=", ".join(filter(None, ("seconds an epoch", device))))
+        tidy(by_size)
+        tidy(by_time, legend=False)
         return figure
+
+
+def _scatter(
+    axes: Axes, sizes: Sequence[Size], field: str, look: dict[str, Any], stroke: Stroke
+) -> None:
+    if sizes:
+        x, y = [getattr(size, field) for size in sizes], [size.error for size in sizes]
+        axes.loglog(x, y, color=stroke.color, ls="none", **look)
 
 
 def draw_modes(cases: Mapping[str, Mapping[str, Any]]) -> Figure:
     """The error of a truth cut to so many modes: how fine a grid a solver needs."""
     with rc_context(STYLE):
-        figure, panels = _panels(len(cases), width=3.3)
-        for axes, (name, case) in zip(panels, cases.items(), strict=True):
+        figure, axes_of = panels(len(cases), width=3.3)
+        for axes, (name, case) in zip(axes_of, cases.items(), strict=True):
             curves, published = case["curves"], case["published"]
-            for statistic, colour in zip(("median", "mean", "largest"), FURTHER, strict=False):
+            for statistic, colour in zip(("median", "mean", "largest"), COLOURS, strict=False):
                 values = 100 * np.array(curves[statistic])
                 axes.semilogy(curves["modes"], values, color=colour, label=statistic)
             axes.plot(
@@ -170,13 +202,16 @@ def draw_modes(cases: Mapping[str, Mapping[str, Any]]) -> Figure:
                 label="published, about",
             )  # fmt: skip
             axes.set(title=name, xlabel="modes kept an axis", ylim=(1e-4, None))
-            _tidy(axes)
-        panels[0].set_ylabel("relative $L^1$ error, percent")
+            tidy(axes)
+        axes_of[0].set_ylabel("relative $L^1$ error, percent")
         return figure
 
 
 def draw_spectra(models: Mapping[str, Spectra]) -> Figure:
-    """Amplitudes of truth and predictions; below, energy by shells and error by octaves."""
+    """Averaged logarithmic amplitudes of truth and predictions (figure 2, left).
+
+    Below them the energy by shells and the error by octaves.
+    """
     truth = next(iter(models.values()))
     amplitudes = {
         "truth": truth.amplitude["truth"],
@@ -190,17 +225,25 @@ def draw_spectra(models: Mapping[str, Spectra]) -> Figure:
         ]
         _draw_amplitudes(above, amplitudes, truth.wavenumbers)
         radial, bands = below.subplots(1, 2)
-        _draw_energy(radial, "truth", truth.energy["truth"], INK, width=3)
-        for name, colour in colours(list(models)).items():
+        _draw_energy(radial, "truth", truth.energy["truth"], Stroke(INK), width=3)
+        for name, stroke in strokes(models).items():
             one = models[name]
-            _draw_energy(radial, name, one.energy["prediction"], colour, width=1.4)
+            _draw_energy(radial, name, one.energy["prediction"], stroke, width=1.4)
             shown = one.band_errors < NO_TRUTH
             labels = [f"{a}–{b - 1}" if b - a > 1 else f"{a}" for a, b in one.band_edges[shown]]
-            bands.semilogy(labels, one.band_errors[shown], "o-", ms=4, color=colour, label=name)
+            bands.semilogy(
+                labels,
+                one.band_errors[shown],
+                marker="o",
+                ms=4,
+                label=short_name(name),
+                **vars(stroke),
+            )
+        bands.axhline(1, color=INK, ls=":", lw=1)  # as wrong as zero
         radial.set(xlabel="wavenumber |k|", ylabel="energy")
         bands.set(xlabel="largest wavenumber of the mode", ylabel="relative error in the band")
         for axes in (radial, bands):
-            _tidy(axes)
+            tidy(axes)
         return figure
 
 
@@ -225,47 +268,25 @@ def _draw_amplitudes(
 ) -> None:
     pictures = {name: np.log10(np.maximum(a, 1e-30)) for name, a in amplitudes.items()}
     high = max(picture.max() for picture in pictures.values())
-    panels = figure.subplots(1, len(pictures), squeeze=False, sharey=True)[0]
-    for axes, (name, picture) in zip(panels, pictures.items(), strict=True):
+    axes_of = figure.subplots(1, len(pictures), squeeze=False, sharey=True)[0]
+    ends = (k[0] - 0.5, k[-1] + 0.5)
+    for axes, (name, picture) in zip(axes_of, pictures.items(), strict=True):
         image = axes.imshow(
             picture,
             origin="lower",
-            extent=(k[0], k[-1], k[0], k[-1]),
+            extent=(*ends, *ends),
             cmap=colormaps["magma"].resampled(SHADES),
             vmin=high - DECADES,
             vmax=high,
         )
-        axes.set(title=name, xlabel="$k_x$")
-    panels[0].set_ylabel("$k_y$")
-    figure.colorbar(image, ax=list(panels), shrink=0.85, label=r"$\log_{10}$ mean amplitude")
+        axes.set(title=short_name(name), xlabel="$k_x$")
+    axes_of[0].set_ylabel("$k_y$")
+    figure.colorbar(image, ax=list(axes_of), shrink=0.85, label=r"$\log_{10}$ mean amplitude")
 
 
 def _draw_energy(
-    axes: Axes, name: str, energy: NDArray[np.float64], colour: str, width: float
+    axes: Axes, name: str, energy: NDArray[np.float64], stroke: Stroke, width: float
 ) -> None:
     kappa = np.arange(len(energy))
     shown = (energy > 0) & (kappa > 0)
-    axes.loglog(kappa[shown], energy[shown], color=colour, lw=width, label=name)
-
-
-def _panels(count: int, width: float = 4.5) -> tuple[Figure, list[Axes]]:
-    figure = Figure(figsize=(width * count, 3.2), layout="constrained")
-    return figure, list(figure.subplots(1, count, squeeze=False)[0])
-
-
-def _tidy(axes: Axes, legend: bool = True) -> None:
-    for axis in (axes.xaxis, axes.yaxis):
-        if axis.get_scale() == "log":  # plain numbers, where a decade may be all there is
-            low, high = axis.get_view_interval()
-            few = high / low > 100
-            axis.set_major_locator(LogLocator(subs=(1.0,) if few else (1.0, 2.0, 5.0)))
-            axis.set_major_formatter(FuncFormatter(_short))
-            axis.set_minor_formatter(NullFormatter())
-    axes.grid(alpha=0.25, which="both", lw=0.5)
-    axes.spines[["top", "right"]].set_visible(False)
-    if legend and axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=8)
-
-
-def _short(value: float, _: int) -> str:
-    return f"{value / 1e6:g}M" if value >= 1e5 else f"{value:g}"
+    axes.loglog(kappa[shown], energy[shown], lw=width, label=short_name(name), **vars(stroke))

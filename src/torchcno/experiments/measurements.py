@@ -20,13 +20,14 @@ from torchcno.evaluation.spectra import (
     radial_spectrum,
     wavenumbers,
 )
-from torchcno.experiments.evaluate import evaluate_run, evaluate_runs
+from torchcno.experiments.evaluate import Evaluation, evaluate_run, evaluate_runs
 from torchcno.experiments.run_config import read_config
 from torchcno.experiments.trained import write_json
 from torchcno.training.checkpoint import write_atomically
 
 # Half to twice the training resolution, as the paper's figure: 32 to 128 for 64.
 RATIOS = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
+ARRAYS = ("wavenumbers", "band_edges", "band_errors")  # of Spectra, as they are kept
 
 
 def measure_resolutions(folder: Path) -> None:
@@ -59,6 +60,24 @@ class Spectra:
     wavenumbers: NDArray[np.float64]  # of both axes of the amplitude
     band_edges: NDArray[np.int64]  # [low, high) of the largest wavenumber
     band_errors: NDArray[np.float64]  # relative, in each band
+    # The published error of the prediction, in percent, which tells the weights from others; None
+    # in files that do not keep it.
+    error: float | None = None
+
+
+def spectra_of(evaluation: Evaluation) -> Spectra:
+    """The spectra of a prediction and of its truth."""
+    layout = evaluation.fields.grid.layout
+    fields = {"truth": evaluation.fields.outputs.cpu(), "prediction": evaluation.prediction.cpu()}
+    bands = error_by_band(fields["prediction"], fields["truth"], layout)
+    return Spectra(
+        {name: radial_spectrum(field, layout).energy.numpy() for name, field in fields.items()},
+        {name: averaged_amplitude(field, layout).numpy() for name, field in fields.items()},
+        wavenumbers(evaluation.resolution, layout).numpy(),
+        np.array([(band.low, band.high) for band in bands]),
+        np.array([band.relative for band in bands]),
+        evaluation.summary["relative_l1_median_percent"]["normalized"],
+    )
 
 
 def measure_spectra(folder: Path) -> None:
@@ -67,19 +86,13 @@ def measure_spectra(folder: Path) -> None:
     if path.exists():
         return
     (evaluation,) = evaluate_run(folder, ("test",))
-    layout = evaluation.fields.grid.layout
-    fields = {"truth": evaluation.fields.outputs.cpu(), "prediction": evaluation.prediction.cpu()}
-    bands = error_by_band(fields["prediction"], fields["truth"], layout)
-    arrays = {
-        "wavenumbers": wavenumbers(evaluation.resolution, layout).numpy(),
-        "band_edges": np.array([(band.low, band.high) for band in bands]),
-        "band_errors": np.array([band.relative for band in bands]),
-    }
-    for name, field in fields.items():
-        arrays[f"energy/{name}"] = radial_spectrum(field, layout).energy.numpy()
-        arrays[f"amplitude/{name}"] = averaged_amplitude(field, layout).float().numpy()
+    spectra = spectra_of(evaluation)
+    arrays: dict[str, Any] = {name: getattr(spectra, name) for name in (*ARRAYS, "error")}
+    for name in ("truth", "prediction"):
+        arrays[f"energy/{name}"] = spectra.energy[name]
+        arrays[f"amplitude/{name}"] = spectra.amplitude[name].astype(np.float32)
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    np.savez_compressed(buffer, **arrays)
     write_atomically(path, buffer.getvalue())
 
 
@@ -93,5 +106,6 @@ def read_spectra(folder: Path) -> Spectra | None:
             {name: arrays[f"{kind}/{name}"] for name in ("truth", "prediction")}
             for kind in ("energy", "amplitude")
         )
-        rest = (arrays[name] for name in ("wavenumbers", "band_edges", "band_errors"))
-        return Spectra(energy, amplitude, *rest)
+        rest = {name: arrays[name] for name in ARRAYS}
+        error = float(arrays["error"]) if "error" in arrays else None
+        return Spectra(energy, amplitude, **rest, error=error)

@@ -5,15 +5,23 @@ Backgrounds are transparent and lines grey, so that a picture suits light pages 
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle, product
 from typing import Any
 
 import numpy as np
 from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import (
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    NullLocator,
+)
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
@@ -31,7 +39,46 @@ STYLE: Any = {
     "ytick.color": INK,
     "text.color": INK,
     "legend.frameon": False,
+    "legend.fontsize": 8,
+    "legend.handlelength": 2.6,  # a dash and its marker
+    "axes.axisbelow": True,
 }
+
+# One colour a model, wherever it is drawn; its presets and sizes differ in their lines.
+MODEL_COLOURS = {
+    "CNO": "#4c8bf5", "FNO": "#e8710a", "UNet": "#2e9e5b", "GT": "#a64ad0", "ResNet": "#d64545",
+    "DON": "#8f9a1f", "FFNN": "#7088a0",
+}  # fmt: skip
+MODEL_LINES = {"{}": "-", "{}, best": "--", "small {}": "-."}
+# What is no model has other colours.
+COLOURS = ("#c9a400", "#1aa5b8", "#d0458b", "#8a6d3b", "#6b7bd6")
+WIDEST = 30  # letters of a name
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """How the line of one name is drawn."""
+
+    color: str
+    linestyle: str = "-"
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is a model's first line."""
+        return self.linestyle == "-"
+
+
+MODEL_STROKES = {
+    form.format(model): Stroke(colour, line)
+    for model, colour in MODEL_COLOURS.items()
+    for form, line in MODEL_LINES.items()
+}
+
+
+def strokes(names: Iterable[str]) -> dict[str, Stroke]:
+    """A stroke for every name: that of its model, or one of those that are left."""
+    rest = cycle(Stroke(colour, line) for line, colour in product(("-", "--", "-."), COLOURS))
+    return {name: MODEL_STROKES.get(name) or next(rest) for name in names}
 
 
 @dataclass(frozen=True)
@@ -97,15 +144,53 @@ def curves(
 ) -> Figure:
     """Named lines of (x, y) on a logarithmic y axis."""
     with rc_context(STYLE):
-        figure = Figure(figsize=(6.5, 2.8), layout="constrained")
-        axes = figure.subplots()
-        for (name, (x, y)), colour in zip(lines.items(), ("#4c8bf5", "#e8710a"), strict=False):
-            axes.semilogy(np.asarray(x), np.asarray(y), label=name, color=colour, linewidth=1.6)
+        figure, (axes,) = panels(1, width=6.5, height=2.8)
+        for name, stroke in strokes(lines).items():
+            axes.semilogy(*map(np.asarray, lines[name]), label=name, lw=1.6, **vars(stroke))
         axes.set(xlabel=x_label, ylabel=y_label)
-        axes.grid(alpha=0.25, which="both")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend()
+        tidy(axes)
         return figure
+
+
+def panels(count: int, width: float = 4.5, height: float = 3.2) -> tuple[Figure, list[Axes]]:
+    """A figure of axes beside each other, each so many inches wide."""
+    figure = Figure(figsize=(width * count, height), layout="constrained")
+    return figure, list(figure.subplots(1, count, squeeze=False)[0])
+
+
+def tidy(axes: Axes, legend: bool = True) -> None:
+    """A faint grid, plain numbers on logarithmic axes, and a legend where something is named."""
+    for axis in (axes.xaxis, axes.yaxis):
+        if axis.get_scale() == "log":
+            _label_decades(axis)
+    axes.grid(alpha=0.25, lw=0.5)
+    axes.spines[["top", "right"]].set_visible(False)
+    if legend and axes.get_legend_handles_labels()[0]:
+        axes.legend()
+
+
+def _label_decades(axis: Axis) -> None:
+    """Three labels or more, although the axis may show less than a decade."""
+    low, high = axis.get_view_interval()
+    within = ((1,), (1, 2, 5), (1, 2, 3, 5), range(1, 10))
+    for locator in (LogLocator(subs=subs) for subs in within):
+        if sum(low <= tick <= high for tick in locator.tick_values(low, high)) >= 3:
+            axis.set_major_locator(locator)
+            break
+    else:
+        axis.set_major_locator(MaxNLocator(4))
+        axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(_plain_number))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _plain_number(value: float, _: int) -> str:
+    return f"{value / 1e6:g}M" if value >= 1e5 else f"{value:g}"
+
+
+def short_name(name: str) -> str:
+    """The end of a long name: a path as wide as its panel would leave no room for the panel."""
+    return name if len(name) <= WIDEST else "…" + name[1 - WIDEST :]
 
 
 def png(figure: Figure, dpi: int = 130) -> bytes:

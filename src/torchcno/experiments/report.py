@@ -35,9 +35,8 @@ class Report:
 
     @property
     def undrawn(self) -> list[Picture]:
-        """Those that no results were found for, in any budget."""
-        there = {picture.number for picture in self.drawn}
-        return [p for p in self.pictures if p.draw is None and p.number not in there]
+        """Those that no results were found for."""
+        return [picture for picture in self.pictures if picture.draw is None]
 
     @property
     def numbers(self) -> dict[str, Any]:

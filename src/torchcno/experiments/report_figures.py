@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from torchcno.experiments import paper
-from torchcno.experiments.audit import read_audits
+from torchcno.experiments.audit import RunAudit, read_audits
 from torchcno.experiments.depictions import draw_cuts, draw_filters, draw_mesh
 from torchcno.experiments.equivalence_figures import draw_audits, draw_resolutions
 from torchcno.experiments.evidence import Examples, read_errors, read_examples
@@ -27,11 +27,14 @@ from torchcno.experiments.figures import (
     draw_scaling,
     draw_spectra,
     draw_truths,
+    timed_device,
 )
 from torchcno.experiments.measurements import read_spectra
 from torchcno.experiments.results import Results
 from torchcno.experiments.studies import (
+    EFFICIENCY,
     FLOW,
+    SMALL_CNO,
     Budget,
     PlannedRun,
     complexity,
@@ -40,6 +43,7 @@ from torchcno.experiments.studies import (
     scaling_series,
     spectra,
 )
+from torchcno.experiments.trained import read_json
 
 SPLITS = {"test": "in distribution", "ood": "out of distribution"}
 BEYOND = 99  # the place of figures that the paper does not have
@@ -55,6 +59,7 @@ class Picture:
     draw: Callable[[], Figure] | None = None
     remedy: str = ""  # the command that would measure it
     numbers: dict[str, Any] = field(default_factory=dict)  # what it shows
+    note: str = ""  # what stands below it: what it does not show, and why
 
     @property
     def place(self) -> tuple[int, str, str]:
@@ -84,6 +89,24 @@ def compared(results: Results, problem: str) -> dict[str, PlannedRun]:
     return runs
 
 
+def absent(results: Results, problem: str, found: Iterable[str]) -> list[str]:
+    """The titles that a figure of a problem would compare, less those that it has."""
+    runs = compared(results, problem)
+    trained = {run.config.model for run in runs.values()}
+    untrained = [paper.MODEL_TITLES[model] for model in paper.SEEDED if model not in trained]
+    return [title for title in (*runs, *untrained) if title not in found]
+
+
+def note_of(absent: Iterable[str], foreign: Iterable[str] = ()) -> str:
+    """Which models a figure lacks: those never measured, and those measured by other weights."""
+    missing = [title for title in absent if title not in foreign]
+    words = [f"Not measured: {'; '.join(missing)}."] if missing else []
+    words += [
+        f"{title}: measured with other weights than Table 1's; left out." for title in foreign
+    ]
+    return " ".join(words)
+
+
 def covered(results: Results, problems: Iterable[str]) -> list[str]:
     """Those of `problems` that the budgets cover, or what stands in for them."""
     names = list(problems)
@@ -111,7 +134,7 @@ def mesh_picture(results: Results) -> Iterator[Picture]:
 def distributions(results: Results) -> Iterator[Picture]:
     """Figures 5, 8, 10 …: how errors spread over samples."""
     for problem in covered(results, paper.PROBLEM_TITLES):
-        errors = {
+        errors: dict[str, dict[str, Any]] = {
             title: {
                 name: found
                 for name, run in compared(results, problem).items()
@@ -129,6 +152,7 @@ def distributions(results: Results) -> Iterator[Picture]:
                 title: {name: _quartiles(values) for name, values in models.items()}
                 for title, models in errors.items()
             },
+            note_of(absent(results, problem, errors[SPLITS["test"]])),
         )
 
 
@@ -151,6 +175,7 @@ def examples(results: Results) -> Iterator[Picture]:
             f"{_title(problem)}: samples and predictions",
             partial(draw_examples, found) if all(found.values()) else None,
             _remedy("table1", results.budgets[0], f"{problem}-*"),
+            note=note_of(absent(results, problem, found["in"])),
         )
 
 
@@ -167,6 +192,7 @@ def failures(results: Results) -> Iterator[Picture]:
         f"{_title(problem)}: a sample out of distribution",
         partial(draw_failures, found) if found else None,
         _remedy("table1", budget, f"{problem}-*"),
+        note=note_of(title for title in runs if title not in found),
     )
 
 
@@ -193,15 +219,22 @@ def _examples(results: Results, runs: Mapping[str, PlannedRun], split: str) -> d
     return {
         name: some
         for name, run in runs.items()
-        if (some := read_examples(results.run_folder(run), split)) is not None
+        if run.name in results.finished
+        and (some := read_examples(results.run_folder(run), split)) is not None
     }
 
 
 def resolution_picture(results: Results) -> Iterator[Picture]:
     """Figure 2, right."""
     for problem in covered(results, [FLOW]):
-        runs = compared(results, problem).items()
-        curves = [curve for name, run in runs if (curve := results.resolutions(run, name))]
+        runs = compared(results, problem)
+        curves = [curve for name, run in runs.items() if (curve := results.resolutions(run, name))]
+        found = [curve.name for curve in curves]
+        foreign = [
+            name
+            for name, run in runs.items()
+            if name not in found and results.measured_resolutions(run, name)
+        ]
         yield Picture(
             "figure-2-right",
             "Figure 2, right",
@@ -209,6 +242,7 @@ def resolution_picture(results: Results) -> Iterator[Picture]:
             partial(draw_resolutions, curves) if curves else None,
             _remedy("resolution", results.budgets[0]),
             {curve.name: {str(n): error for n, error in curve.errors.items()} for curve in curves},
+            note_of(absent(results, problem, found), foreign),
         )
 
 
@@ -217,10 +251,14 @@ def spectra_pictures(results: Results) -> Iterator[Picture]:
     numbers = {FLOW: "Figure 2, left", "poisson": "Figure 7"}
     plans = (spectra(budget) for budget in results.budgets)
     for problem in dict.fromkeys(run.config.problem.name for plan in plans for run in plan):
-        found = {
+        runs = compared(results, problem)
+        measured = {
             name: one
-            for name, run in compared(results, problem).items()
+            for name, run in runs.items()
             if (one := read_spectra(results.run_folder(run)))
+        }
+        found = {
+            name: one for name, one in measured.items() if results.is_of(runs[name], one.error)
         }
         yield Picture(
             f"spectra-{problem}",
@@ -229,6 +267,7 @@ def spectra_pictures(results: Results) -> Iterator[Picture]:
             partial(draw_spectra, found) if found else None,
             _remedy("spectra", results.budgets[0]),
             {name: {"band_errors": one.band_errors.tolist()} for name, one in found.items()},
+            note_of(absent(results, problem, found), [n for n in measured if n not in found]),
         )
 
 
@@ -239,11 +278,14 @@ def scaling_pictures(results: Results) -> Iterator[Picture]:
         series = scaling_series(budget)
         for problem in dict.fromkeys(problem for problem, _ in series):
             found: dict[str, Scaling] = {}
+            missing: list[str] = []
             for (where, label), runs in series.items():
                 errors = {n: e for n, run in runs.items() if (e := results.error(run, "test"))}
+                title = paper.MODEL_TITLES.get(label, "small CNO")
                 if where == problem and errors:
-                    title = paper.MODEL_TITLES.get(label, "small CNO")
                     found[title] = Scaling(list(errors), list(errors.values()))
+                elif where == problem:
+                    missing.append(title)
             laws = {paper.MODEL_TITLES[model]: law for model, law in paper.SCALING.items()}
             enough = any(len(one.samples) > 1 for one in found.values())
             yield Picture(
@@ -253,6 +295,7 @@ def scaling_pictures(results: Results) -> Iterator[Picture]:
                 partial(draw_scaling, found, laws if problem == FLOW else {}) if enough else None,
                 _remedy("scaling", budget),
                 {name: _scaling_numbers(one) for name, one in found.items()},
+                note_of(missing),
             )
 
 
@@ -267,43 +310,59 @@ def _scaling_numbers(one: Scaling) -> dict[str, Any]:
 
 
 def efficiency_pictures(results: Results) -> Iterator[Picture]:
-    """Figure 3, left and centre: the sizes of the study, and the trials of searches."""
+    """Figure 3, left and centre."""
     for budget in results.budgets:
         (problem,) = budget.problems([FLOW])
-        found: dict[str, list[Size]] = {}
+        small = planned(budget, problem, "cno", **SMALL_CNO).name
+        found: dict[str, list[Size]] = {paper.MODEL_TITLES[model]: [] for model in EFFICIENCY}
         for run in efficiency(budget):
             result = results.finished.get(run.name)
             if result is not None:
-                found.setdefault(paper.MODEL_TITLES[run.config.model], []).append(Size.of(result))
+                sizes = found[paper.MODEL_TITLES[run.config.model]]
+                sizes.append(Size.of(result, small=run.name == small))
         enough = any(len(sizes) > 1 for sizes in found.values())
-        title = f"{_title(problem)}: error against size and against the time of an epoch"
         yield _sizes(
-            f"figure-3-left-{budget.name}",
-            f"{title}, {budget.name}",
+            Picture(
+                f"figure-3-left-{budget.name}",
+                "Figure 3, left and centre",
+                f"{_title(problem)}: error against size and against the time of an epoch, "
+                f"{budget.name}",
+                remedy=_remedy("efficiency", budget),
+            ),
             found if enough else {},
-            _remedy("efficiency", budget),
         )
+
+
+def search_pictures(results: Results) -> Iterator[Picture]:
+    """The trials of searches, as figure 3 has those of the paper's."""
     for path in sorted(results.folder.glob("search-*/trials.csv")):
         search = results.extra(f"{path.parent.name}/result.json") or {}
         if search:
             title = f"{_title(search['problem'])}: the trials of a search"
             sizes = {paper.MODEL_TITLES[search["model"]]: read_trials(path)}
-            yield _sizes(path.parent.name, title, sizes)
+            yield _sizes(Picture(path.parent.name, "Search", title), sizes)
 
 
-def _sizes(name: str, title: str, found: Mapping[str, list[Size]], remedy: str = "") -> Picture:
-    return Picture(
-        name,
-        "Figure 3, left and centre",
-        title,
-        partial(draw_efficiency, found) if found else None,
-        remedy,
-        {model: [vars(size) for size in sizes] for model, sizes in found.items()},
+def _sizes(picture: Picture, found: Mapping[str, list[Size]]) -> Picture:
+    """The picture with its networks, where there are any."""
+    models = {model: sizes for model, sizes in found.items() if sizes}
+    if not models:
+        return picture
+    device = timed_device(models)
+    others = sum(size.device != device for sizes in models.values() for size in sizes)
+    left_out = f"Times are those of {device} alone, not of {others} trained elsewhere."
+    return replace(
+        picture,
+        draw=partial(draw_efficiency, models),
+        numbers={model: [vars(size) for size in sizes] for model, sizes in models.items()},
+        note=" ".join(
+            filter(None, (note_of(m for m in found if m not in models), left_out if others else ""))
+        ),
     )
 
 
 def read_trials(path: Path) -> list[Size]:
-    """The finished trials of a search."""
+    """The finished trials of a search; their devices where their folders are there, too."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["validation_error"]]
     return [
@@ -311,9 +370,14 @@ def read_trials(path: Path) -> list[Size]:
             int(row["parameters"]),
             float(row["seconds_per_epoch"]),
             100 * float(row["validation_error"]),
+            _device(path.parent / "trials" / f"{int(row['number']):04d}" / "result.json"),
         )
         for row in rows
     ]
+
+
+def _device(result: Path) -> str:
+    return str(read_json(result)["device"]) if result.exists() else ""
 
 
 def truth_spectra(results: Results) -> Iterator[Picture]:
@@ -340,7 +404,7 @@ def truth_spectra(results: Results) -> Iterator[Picture]:
 
 
 def complexity_picture(results: Results) -> Iterator[Picture]:
-    """Figure 26, and the times beside it."""
+    """Figure 26."""
     modes = results.extra("validation-modes.json")
     yield Picture(
         "figure-26",
@@ -348,31 +412,11 @@ def complexity_picture(results: Results) -> Iterator[Picture]:
         "How many modes a solution needs: its error when cut to so many an axis",
         partial(draw_modes, modes) if modes else None,
         "python validation/modes.py",
-        {name: case["modes_for_published_error"] for name, case in (modes or {}).items()}
-        | {"seconds_a_sample": _times(results)},
+        {name: case["modes_for_published_error"] for name, case in (modes or {}).items()},
+        "s is the scale of the covariance s (−Δ + τ²)^{−α} of the initial vorticity. The paper "
+        "prints s = 7^{3/2}, which is the left panel; 7³ is what it would be if that were the "
+        "amplitude of the noise and not its variance.",
     )
-
-
-def _times(results: Results) -> dict[str, dict[str, float]]:
-    """Seconds a sample of the solver on each device measured, and of surrogates in batches."""
-    times: dict[str, dict[str, float]] = {}
-    for name in ("cpu", "cuda"):
-        bench = results.extra(f"bench-solvers-{name}.json") or {"problems": {}}
-        for problem in (FLOW, "vorticity"):
-            if problem in bench["problems"]:
-                case = bench["problems"][problem]
-                times.setdefault(problem, {})[f"solver, {bench['device']}"] = (
-                    case["seconds"] / case["samples"]
-                )
-    for budget in results.budgets:
-        for run in complexity(budget):
-            result = results.finished.get(run.name)
-            if result is not None:
-                label = f"{run.config.model} {budget.name}, {result['device']}"
-                times.setdefault(run.config.problem.name, {})[label] = (
-                    1 / result["inference"]["samples_per_second"]
-                )
-    return times
 
 
 def audit_pictures(results: Results) -> Iterator[Picture]:
@@ -380,13 +424,16 @@ def audit_pictures(results: Results) -> Iterator[Picture]:
     for path in sorted(results.folder.glob("audit-*.json")):
         problem = path.stem.removeprefix("audit-")
         titles = {run.name: title for title, run in compared(results, problem).items()}
-        audits = [replace(a, name=titles.get(a.name, a.name)) for a in read_audits(path)]
+        measured = [replace(a, name=titles.get(a.name, a.name)) for a in read_audits(path)]
+        foreign = [a.name for a in measured if not _is_of_its_run(results, problem, a)]
+        audits = [a for a in measured if a.name not in foreign]
         yield Picture(
             path.stem,
             "Aliasing",
             f"{_title(problem)}: between grids, under translations, and layer by layer",
-            partial(draw_audits, audits),
-            numbers={
+            partial(draw_audits, audits) if audits else None,
+            "cno audit RUN [RUN ...] --json " + path.name,
+            {
                 audit.name: {
                     "folded": {str(rung.size[-1]): rung.folded for rung in audit.ladder},
                     "translations": {f"{t.steps:g}": t.error for t in audit.translations},
@@ -394,13 +441,31 @@ def audit_pictures(results: Results) -> Iterator[Picture]:
                 }
                 for audit in audits
             },
+            note_of(absent(results, problem, [a.name for a in measured]), foreign),
         )
+
+
+def _is_of_its_run(results: Results, problem: str, audit: RunAudit) -> bool:
+    """Whether an audit was made with the weights of the run that has its title.
+
+    Files that do not keep the error of the weights lie beside errors against the resolution that
+    were measured with the same ones.
+    """
+    run = compared(results, problem).get(audit.name)
+    if run is None:  # of no run of these results, and shown by its own name
+        return True
+    curve = results.measured_resolutions(run, audit.name)
+    error = audit.error
+    if error is None and curve is not None:
+        error = curve.errors.get(curve.training)
+    return results.is_of(run, error)
 
 
 PICTURES: list[Callable[[Results], Iterator[Picture]]] = [
     spectra_pictures,
     resolution_picture,
     efficiency_pictures,
+    search_pictures,
     scaling_pictures,
     filter_picture,
     distributions,

@@ -15,6 +15,10 @@ from torchcno.experiments.trained import read_json
 DECIDING = ("problem", "model", "train", "preset", "seed", "resolution")  # what makes a run itself
 EITHER_WAY = ("train.fast", "train.checkpoint_every")  # how its steps are run and kept
 
+# How far errors of the same weights may differ, relatively: by TF32 on one device and float32 on
+# another, say.
+SAME_WEIGHTS = 0.02
+
 
 @dataclass(frozen=True)
 class Results:
@@ -64,7 +68,12 @@ class Results:
         return _median(self.finished.get(run.name, {}).get(key, {}).get(split), space)
 
     def resolutions(self, run: PlannedRun, title: str) -> ResolutionCurve | None:
-        """The published error against the resolution; None where it was not measured.
+        """The published error against the resolution; None where the run was not measured so."""
+        curve = self.measured_resolutions(run, title)
+        return curve if curve and self.is_of(run, curve.errors.get(curve.training)) else None
+
+    def measured_resolutions(self, run: PlannedRun, title: str) -> ResolutionCurve | None:
+        """The same by whatever weights: perhaps those of an earlier run of the name.
 
         It lies in the run's folder, or with those of other runs of the problem in one file.
         """
@@ -72,6 +81,13 @@ class Results:
         alone = self.extra(f"runs/{run.name}/resolution.json")
         found = alone or together.get(run.name)
         return found and resolution_curve(found, title)
+
+    def is_of(self, run: PlannedRun, error: float | None) -> bool:
+        """Whether weights with this test error are those of the run; None: nobody knows, so yes."""
+        published = self.error(run, "test")
+        return error is None or (
+            published is not None and abs(error - published) <= SAME_WEIGHTS * published
+        )
 
     def missing(self) -> Iterator[tuple[str, Budget, list[str], int]]:
         """For every study and budget: the names of runs not finished, of how many."""

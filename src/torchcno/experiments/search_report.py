@@ -1,4 +1,4 @@
-"""What a search came to: the table of its trials, the best configuration, its errors, figure 4."""
+"""What a search came to: the table of its trials, the best configuration, its errors, figure 3."""
 
 import csv
 import io
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matplotlib import rc_context
-from matplotlib.figure import Figure
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from torchcno.experiments.evaluate import evaluate_run
-from torchcno.experiments.pictures import STYLE, png
+from torchcno.experiments.figures import Size, draw_efficiency
+from torchcno.experiments.paper import MODEL_TITLES
+from torchcno.experiments.pictures import png
 from torchcno.experiments.run_config import write_tree
 from torchcno.experiments.search_study import Search
 from torchcno.experiments.trained import write_json
@@ -26,7 +26,6 @@ STATES = {
     TrialState.FAIL: "diverged",
     TrialState.RUNNING: "unfinished",
 }
-COLOURS = ("#4c8bf5", "#e8710a", "#1e8e3e", "#a142f4")
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,13 @@ class TrialRow:
     def percent(self) -> float:
         """The validation error in percent; nan if it did not finish."""
         return math.nan if self.validation_error is None else 100 * self.validation_error
+
+    @property
+    def size(self) -> Size | None:
+        """Its point in the figure; None if it did not finish."""
+        if self.validation_error is None or not self.parameters or not self.seconds_per_epoch:
+            return None
+        return Size(self.parameters, self.seconds_per_epoch, self.percent)
 
     @classmethod
     def of(cls, trial: FrozenTrial) -> "TrialRow":
@@ -88,7 +94,8 @@ def write_report(
     write_atomically(folder / "trials.csv", table(rows).encode())
     write_tree(search.space.config(best.choice).to_tree(), folder / "best.yaml")
     base = search.space.base
-    write_atomically(folder / "figure.png", png(size_and_time({base.model: rows})))
+    sizes = {MODEL_TITLES[base.model]: [row.size for row in rows if row.size is not None]}
+    write_atomically(folder / "figure.png", png(draw_efficiency(sizes)))
     if not Path(best.folder, "model.safetensors").exists():
         raise ValueError(
             f"the best trial, {best.number}, lies in {best.folder} of another machine; "
@@ -129,28 +136,3 @@ def table(rows: Sequence[TrialRow]) -> str:
         values = (getattr(row, field) for field in fields)
         writer.writerow([*values, *(row.choice.get(name) for name in names), row.error])
     return text.getvalue()
-
-
-def size_and_time(searches: Mapping[str, Sequence[TrialRow]]) -> Figure:
-    """Figure 4 of the paper: validation error against size, and against seconds an epoch.
-
-    A point is a trial, a colour a search; the chosen trial has a ring.
-    """
-    panels = {"parameters": "parameters", "seconds_per_epoch": "seconds an epoch"}
-    with rc_context(STYLE):
-        figure = Figure(figsize=(7.5, 3), layout="constrained")
-        grid = figure.subplots(1, len(panels), sharey=True)
-        for axes, (field, label) in zip(grid, panels.items(), strict=True):
-            for (name, rows), colour in zip(searches.items(), COLOURS, strict=False):
-                finished = [row for row in rows if row.validation_error is not None]
-                x = [getattr(row, field) for row in finished]
-                axes.scatter(x, [row.percent for row in finished], s=18, color=colour, label=name)
-                best = best_of(rows)
-                ring: Any = {"s": 90, "facecolors": "none", "edgecolors": colour}
-                axes.scatter(getattr(best, field), best.percent, **ring)
-            axes.set(xlabel=label, xscale="log", yscale="log")
-            axes.grid(alpha=0.25, which="both")
-            axes.spines[["top", "right"]].set_visible(False)
-        grid[0].set_ylabel("validation error, %")
-        grid[0].legend()
-        return figure
