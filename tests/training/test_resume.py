@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchcno.training import Interrupted, fit, load_tensors
+from torchcno.training import Diverged, Interrupted, fit, load_tensors
+from torchcno.training.interruption import stop_requests
 
 
 def metrics(folder: Path) -> list[str]:
@@ -85,6 +86,42 @@ def test_asked_to_stop_in_the_middle_of_an_epoch(small_run, undisturbed, tmp_pat
     assert len(rows(tmp_path)) == 2
     fit(small_run.network(), train, val, recipe, tmp_path, seed=3, resume=True)
     assert_same_run(undisturbed, tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_asked_to_stop_when_nothing_is_left_to_do(small_run, undisturbed, tmp_path, number):
+    """The signal is the caller's: it comes again, when all is saved."""
+
+    def ask(epoch):
+        if epoch.epoch == small_run.RECIPE.epochs:
+            signal.raise_signal(number)
+
+    arguments = small_run.data(103, 1), small_run.data(20, 2), small_run.RECIPE, tmp_path
+    before = signal.signal(number, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            fit(small_run.network(), *arguments, seed=3, on_epoch=ask)
+        assert signal.getsignal(number) is signal.default_int_handler
+    finally:
+        signal.signal(number, before)
+    assert_same_run(undisturbed, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"), [(Diverged, KeyboardInterrupt), (Interrupted, Interrupted)]
+)
+def test_a_signal_that_another_error_overtakes_is_not_lost(error, raised):
+    def work() -> None:
+        with stop_requests():
+            signal.raise_signal(signal.SIGTERM)
+            raise error
+
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with pytest.raises(raised):
+            work()
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_finished_run_that_goes_on_is_only_read(small_run, undisturbed):

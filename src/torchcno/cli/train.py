@@ -20,6 +20,7 @@ from torchcno.experiments.run_config import RunConfig, read_tree, section
 from torchcno.models import MODELS
 from torchcno.problems import PROBLEMS
 from torchcno.training import PRESETS, Diverged, Epoch, Interrupted
+from torchcno.training.interruption import terminable
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -172,7 +173,8 @@ def watched(folder: Path, config: RunConfig) -> Iterator[Watch]:
             )
 
         try:
-            yield Watch(data, on_epoch)
+            with terminable():
+                yield Watch(data, on_epoch)
         except Diverged as diverged:
             raise Stop(DIVERGED, str(diverged)) from diverged
         except (Interrupted, KeyboardInterrupt) as interrupted:

@@ -3,7 +3,8 @@
 from torchcno.training.checkpoint import load_into, load_tensors, save_tensors
 from torchcno.training.event_file import EventFile
 from torchcno.training.hardware import Hardware
-from torchcno.training.loop import Diverged, Epoch, Fit, Interrupted, fit
+from torchcno.training.interruption import Interrupted
+from torchcno.training.loop import Diverged, Epoch, Fit, fit
 from torchcno.training.pairs import Mask, Pairs
 from torchcno.training.recipe import PRESETS, Recipe
 

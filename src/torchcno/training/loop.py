@@ -31,7 +31,7 @@ from torchcno.training.hardware import (
     launch,
     reuse_memory,
 )
-from torchcno.training.interruption import stop_requests
+from torchcno.training.interruption import Interrupted, stop_requests
 from torchcno.training.losses import LOSSES
 from torchcno.training.optimizers import optimizer_of, set_rate
 from torchcno.training.pairs import Mask, Network, Pairs, validation_error
@@ -75,10 +75,6 @@ class Diverged(RuntimeError):  # noqa: N818
     """The loss or the validation error is no longer a number."""
 
 
-class Interrupted(RuntimeError):  # noqa: N818
-    """A signal asked the run to stop, and its state is saved."""
-
-
 def fit(
     model: nn.Module,
     train: Pairs,
@@ -105,7 +101,8 @@ def fit(
     the memory of a step for the next one, also when the run is over (`reuse_memory`).
 
     Raises `Interrupted` after SIGINT or SIGTERM, with the state saved, and `Diverged` when the loss
-    is no longer finite, with the best weights so far kept.
+    is no longer finite, with the best weights so far kept. A signal in the last moments of a run,
+    when there is nothing left to stop, is the caller's: it comes again when all is saved.
     """
     with arithmetic(recipe.precision):  # or Lightning advises to set it
         fabric = launch(hardware)
