@@ -4,13 +4,20 @@ import json
 import re
 import shutil
 import subprocess
+import sys
+import time
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
 from torchcno.cli import main
+from torchcno.cli.study import duration, last_epoch
 from torchcno.experiments import paper
-from torchcno.experiments.tables import percent
+from torchcno.experiments.cells import percent
+from torchcno.experiments.costs import AROUND
+from torchcno.experiments.results import Results
+from torchcno.experiments.tables import all_tables
 
 CHROMIUM = shutil.which("chromium")
 PICTURES = 10
@@ -60,6 +67,91 @@ def test_a_plan_trains_nothing(cno, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.063, "0.1 s"), (7, "7.0 s"), (99.6, "100 s"), (600, "10 min"), (7200, "2.0 h"),
+     (1.7e3 * 3600, "71 days")],
+)  # fmt: skip
+def test_a_duration_is_told_in_the_unit_that_fits(seconds, words):
+    assert duration(seconds) == words
+
+
+def test_a_plan_says_about_what_it_takes(cno, tmp_path):
+    words = ["study", "table1", "--out", tmp_path, "--dry-run", "--device", "cpu"]
+    quick = " ".join(cno(*words, "--budget", "quick", "--only", "poisson-*").out.split())
+    seconds = re.search(r"the others take about (\S+) s one after the other", quick)
+    assert seconds is not None
+    assert 7 * AROUND <= float(seconds[1]) < 20  # measured: 8 s, on two cores
+    whole = " ".join(cno(*words).out.split())
+    assert re.search(r"the others take about \d+ days one after the other", whole)
+    assert "at most" not in quick + whole
+
+
+def test_an_interrupt_in_the_last_moments_of_a_run_ends_the_study(results, tmp_path):
+    """Be it that the last epoch is closing or the evaluation is on: no other run begins."""
+    words = [*WORDS, "--out", tmp_path, "--data", results.parent / "data", "--only", "poisson-*"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "torchcno.cli", *(str(word) for word in words)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    first = tmp_path / "quick" / "runs" / "poisson-cno-quick-0"
+    while process.poll() is None and (last_epoch(first, 4) or [""])[0] != "4/4":
+        time.sleep(0.005)
+    process.terminate()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "cno study: interrupted; the same command goes on where it was." in said
+    assert "Traceback" not in said
+    assert len(list(first.parent.iterdir())) < 3
+
+
+def test_a_study_that_cannot_measure_says_so(cno, results, tmp_path):
+    name = "poisson-fno-quick-0"
+    shutil.copytree(results / "quick/runs" / name, tmp_path / "quick/runs" / name)
+    words = ["study", "spectra", *WORDS[2:], "--only", name, "--out", tmp_path]
+    (tmp_path / "quick/runs" / name / "model.safetensors").unlink()
+    outcome = cno(*words, "--data", results.parent / "data")
+    assert outcome.code == 1
+    assert "0 of them finished, 1 refused" in " ".join(outcome.out.split())
+    assert "cannot measure spectra.npz: the run is trained, but its weights" in outcome.err
+    assert "All of it is in" not in outcome.out
+
+
+def test_a_damaged_run_stops_no_study(cno, results, tmp_path):
+    shutil.copytree(results / "quick", tmp_path / "quick")
+    path = tmp_path / "quick/runs/poisson-fno-quick-0/result.json"
+    path.write_bytes(path.read_bytes()[:100])
+    shutil.rmtree(tmp_path / "quick/runs/poisson-ffnn-quick-0")
+    outcome = cno(*WORDS, "--out", tmp_path, "--data", results.parent / "data")
+    assert "14 runs, 12 of them finished, 1 refused" in " ".join(outcome.out.split())
+    assert outcome.code == 1
+    assert "1 of 14 runs are not done" in outcome.err
+    assert f"{path} cannot be read" in outcome.err
+    assert (tmp_path / "quick/runs/poisson-ffnn-quick-0/result.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--markdown", "nowhere.md"], "nowhere.md does not exist"),
+        (["--markdown", "bare.md"], "the page has no place for the table"),
+        (["--out", "folder"], "use --out folder.html"),
+        (["--out", "page.json"], "use --out page.html"),
+        (["--out", "bare.md/page.html"], "bare.md is no folder that you may write to"),
+    ],
+)
+def test_where_the_page_goes_is_checked_before_it_is_drawn(
+    cno, tmp_path, monkeypatch, words, message
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bare.md").write_text("# A page\n")
+    (tmp_path / "folder").mkdir()
+    outcome = cno("report", ".", *words)
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert {path.name for path in tmp_path.iterdir()} == {"bare.md", "folder"}
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (["study"], "say which study: table1"),
@@ -105,18 +197,28 @@ def test_numbers_on_the_page_are_those_of_the_runs(page, results):
     result = json.loads((results / "quick/runs/poisson-fno-quick-0/result.json").read_text())
     median = result["errors"]["ood"]["relative_l1_median_percent"]["normalized"]
     assert row["values"]["FNO"] == median
-    assert [name for name, value in row["values"].items() if value is None] == ["linear"]
+    assert [name for name, value in row["values"].items() if value is None] == ["no network"]
     mean_field = result["mean_field_errors"]["ood"]["relative_l1_median_percent"]["normalized"]
-    assert row["values"]["mean field"] == mean_field
+    (values,) = (
+        row["values"]
+        for row in numbers["tables"]["table-1"]
+        if (row["problem"], row["split"], row["by"]) == ("Poisson equation", "Out", "mean field")
+    )
+    assert values["no network"] == mean_field
     assert percent(median).text in page.read_text()
     assert percent(median).text in (page.parent / "page-tables" / "table-1.tex").read_text()
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
-def test_a_browser_shows_the_page(page, tmp_path):
+def test_a_browser_shows_the_page(page, results, tmp_path):
     counting = """<script>addEventListener("load", () => {
         const loaded = [...document.images].filter((i) => i.complete && i.naturalWidth > 0);
-        document.body.dataset.loaded = loaded.length; });</script></body>"""
+        document.body.dataset.loaded = loaded.length;
+        const cells = (row) => [...row.querySelectorAll("td:not(.word)")].map((c) => c.innerText);
+        const tables = [...document.querySelectorAll("h2 + .scroll > table")].map((table) => [
+            table.parentElement.previousElementSibling.id, [...table.tBodies[0].rows].map(cells)]);
+        document.body.dataset.tables = encodeURIComponent(JSON.stringify(tables));
+        });</script></body>"""
     (tmp_path / "page.html").write_text(page.read_text().replace("</body>", counting))
     shown = subprocess.run(
         [
@@ -127,4 +229,9 @@ def test_a_browser_shows_the_page(page, tmp_path):
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     assert f'data-loaded="{PICTURES}"' in shown.stdout
+    (found,) = re.findall(r'data-tables="([^"]*)"', shown.stdout)
+    assert dict(json.loads(unquote(found))) == {
+        table.name: [[cell.text for cell in row.cells] for row in table.rows]
+        for table in all_tables(Results(results / "quick"))
+    }
     assert "CONSOLE" not in shown.stderr

@@ -19,6 +19,7 @@ from torchcno.experiments import job_process, jobs
 from torchcno.experiments.job_process import locked
 from torchcno.experiments.jobs import Job, Local, run_jobs
 from torchcno.experiments.run import RunConfig, Watch, train_run
+from torchcno.experiments.run_config import differences
 from torchcno.problems.poisson import Poisson
 from torchcno.training import Hardware, load_tensors
 
@@ -260,7 +261,54 @@ def test_jobs_that_would_mix_are_refused(quick, tmp_path, in_this_process):
     with pytest.raises(ValueError, match="two jobs have the folder"):
         run_jobs([job, replace(job, config=replace(quick, seed=1))])
     run_jobs([job], parallel=1)
-    with pytest.raises(ValueError, match="holds another run, which differs in seed"):
-        run_jobs([replace(job, config=replace(quick, seed=1))])
     with pytest.raises(ValueError, match="0 jobs at a time"):
         Local(0)
+
+
+def test_how_steps_are_run_and_kept_makes_no_other_run(quick, tmp_path, in_this_process):
+    job = Job(tmp_path / "run", quick)
+    run_jobs([job], parallel=1)
+    elsewhere = replace(quick, data=tmp_path, hardware=Hardware(accelerator="auto"))
+    other = with_training(elsewhere, fast="compiled", checkpoint_every=5.0)
+    assert [o.worked for o in run_jobs([replace(job, config=other)])] == [False]
+    assert not differences(other, quick)
+    changed = differences(with_training(replace(other, seed=1), epochs=7), quick)
+    assert changed == {"seed": (1, 0), "train.epochs": (7, 6)}
+
+
+def test_a_folder_with_another_run_is_refused_and_stops_no_other(quick, tmp_path, in_this_process):
+    job, new = Job(tmp_path / "run", quick), Job(tmp_path / "new", quick)
+    run_jobs([job], parallel=1)
+    before = (job.folder / "result.json").read_text()
+    other = replace(job, config=with_training(quick, epochs=7))
+    refused, trained = run_jobs([other, new], parallel=1)
+    assert (refused.state, refused.worked, refused.result) == ("failed", False, None)
+    assert "holds another run: train.epochs is 6, not 7; choose another folder" in refused.error
+    assert f"or move {job.folder} away" in refused.error
+    assert trained.state == "finished"
+    assert (job.folder / "result.json").read_text() == before
+    (job.folder / "config.yaml").unlink()
+    (unknown,) = run_jobs([job], parallel=1)
+    assert "a run without its config.yaml; bring it back" in unknown.error
+
+
+def test_a_damaged_run_is_neither_used_nor_written_over(quick, tmp_path, in_this_process):
+    job = Job(tmp_path / "run", quick)
+    run_jobs([job], parallel=1)
+    whole = {path: path.read_bytes() for path in job.folder.iterdir() if path.is_file()}
+    damages = {
+        path: whole[path][: len(whole[path]) // 2]
+        for path in whole
+        if path.suffix in (".yaml", ".npz") or path.name == "result.json"
+    }
+    assert len(damages) == 4
+    for path, rest in [*damages.items(), (job.folder / "result.json", b"{}")]:
+        path.write_bytes(rest)
+        (outcome,) = run_jobs([job], parallel=1)
+        assert outcome.state == "failed"
+        assert f"{path} cannot be read (" in outcome.error
+        assert "the same command makes the run anew" in outcome.error
+        assert all(p.read_bytes() == whole[p] for p in whole if p != path)
+        assert path.read_bytes() == rest
+        path.write_bytes(whole[path])
+    assert run_jobs([job])[0].state == "finished"

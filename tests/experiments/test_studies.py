@@ -2,12 +2,14 @@ import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
 from torchcno.experiments import paper
-from torchcno.experiments.costs import estimate
-from torchcno.experiments.jobs import Job
+from torchcno.experiments.costs import AROUND, PROCESS, estimate
+from torchcno.experiments.jobs import Job, settled
+from torchcno.experiments.measurements import Measurement
 from torchcno.experiments.run import RunConfig
 from torchcno.experiments.studies import (
     BUDGETS,
@@ -67,7 +69,7 @@ def test_the_small_cno_has_the_published_size():
     runs = scaling_series(BUDGETS["paper"])["navier-stokes", "small cno"]
     network = MODELS["cno"](runs[750].config.architecture)
     millions = count_parameters(network).entries / 1e6
-    assert millions == pytest.approx(paper.SMALL_CNO_PARAMETERS, abs=0.01)
+    assert millions == pytest.approx(paper.SCALING_PARAMETERS["small cno"], abs=0.01)
 
 
 @pytest.mark.parametrize("problem", ["poisson", "wave", "navier-stokes"])
@@ -147,8 +149,45 @@ def test_a_run_of_another_configuration_is_not_taken_for_the_planned_one(
 ):
     (tmp_path / tiny_plan.name).symlink_to(tiny_run)
     longer = replace(tiny_plan.config, train=replace(tiny_plan.config.train, epochs=3))
-    with pytest.raises(ValueError, match="holds another run, which differs in train"):
-        run_study("table1", [replace(tiny_plan, config=longer)], tmp_path, parallel=0)
+    told = []
+    (outcome,) = run_study(
+        "table1", [replace(tiny_plan, config=longer)], tmp_path, parallel=0, on_update=told.append
+    )
+    assert told == [outcome]
+    assert outcome.state == "failed"
+    assert "train.epochs is 2, not 3" in outcome.error
+    cost = estimate([replace(tiny_plan, config=longer)], tmp_path)[tiny_plan.name]
+    assert (cost.basis, cost.why) == ("refused", outcome.error)
+
+
+def test_every_committed_run_is_the_one_that_its_study_plans():
+    """Also those that were made by compiled steps, or before a field of the recipe was there."""
+    folder = Path(__file__).parents[2] / "results" / "runs"
+    plans = {run.name: run for name, budget in EVERYTHING for run in STUDIES[name].plan(budget)}
+    names = sorted(path.parent.name for path in folder.glob("*/result.json"))
+    assert names
+    for name in names:
+        outcome = settled(Job(folder / name, plans[name].config))
+        assert outcome is not None
+        assert (outcome.state, outcome.error) == ("finished", "")
+
+
+def test_a_run_without_weights_is_not_taken_for_measured(tiny_plan, tiny_run, tmp_path):
+    folder = tmp_path / tiny_plan.name
+    copytree(tiny_run, folder)
+    (folder / "model.safetensors").unlink()
+    (folder / "spectra.npz").unlink(missing_ok=True)
+    before = (folder / "result.json").read_text()
+    cost = estimate([tiny_plan], tmp_path, study("spectra").measures)[tiny_plan.name]
+    (outcome,) = run_study("spectra", [tiny_plan], tmp_path, parallel=0)
+    assert outcome.state == "failed"
+    assert "cannot measure spectra.npz" in outcome.error
+    assert f"cno train --config {folder / 'config.yaml'} --out {folder}-again" in outcome.error
+    assert (cost.basis, cost.why) == ("refused", outcome.error)
+    assert (folder / "result.json").read_text() == before  # nothing is trained behind one's back
+    assert not (folder / "spectra.npz").exists()
+    (table,) = run_study("table1", [tiny_plan], tmp_path, parallel=0)
+    assert table.state == "finished"
 
 
 def test_a_failure_stops_no_other_run(tiny_plan, tmp_path):
@@ -178,5 +217,14 @@ def test_costs_come_from_what_was_measured(tiny_plan, tiny_run, tmp_path):
     assert costs[tiny_plan.name].seconds == 0
     result = json.loads((tiny_run / "result.json").read_text())
     assert costs[other.name].basis == "measured"
-    assert costs[other.name].seconds == pytest.approx(2 * result["seconds_per_epoch"])
-    assert costs[doubled.name].seconds == pytest.approx(2 * costs[other.name].seconds)
+    around = AROUND + PROCESS
+    training = costs[other.name].seconds - around
+    assert training == pytest.approx(2 * result["seconds_per_epoch"])
+    assert costs[doubled.name].seconds == pytest.approx(around + 2 * training)
+    here = estimate([other], tmp_path, processes=False)[other.name]
+    assert here.seconds == pytest.approx(AROUND + training)
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "result.json").write_text("{}")
+    assert estimate([other], tmp_path)[other.name] == costs[other.name]
+    unmeasured = estimate([tiny_plan], tmp_path, Measurement("new.json", print))
+    assert unmeasured[tiny_plan.name].basis == "trained"

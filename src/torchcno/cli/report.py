@@ -1,5 +1,6 @@
 """`cno report`: all results on one page, beside the paper's."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,13 +28,31 @@ def main(arguments: Sequence[str]) -> None:
         "--markdown", type=Path | None, help="a page whose Table 1, between two marks, is renewed"
     )
     given = parse(parser, arguments)
+    refuse_bad_paths(given.out, given.markdown)
     report = make_report(given.results)
     page, numbers, tables = write_report(report, given.out)
+    unreadable = len(report.results.damaged)
     print(
         f"{len(report.results.finished)} runs, {len(report.tables)} tables and "
         f"{len(report.drawn)} figures on {page}; numbers in {numbers}, LaTeX in {tables}."
+        + (f" {unreadable} more runs cannot be read; the page says why." if unreadable else "")
     )
     if given.markdown:
         page = given.markdown.read_text(encoding="utf-8")
         given.markdown.write_text(with_block(page, table_1_block(report.results)), encoding="utf-8")
         print(f"Table 1 of {given.markdown} is that of the page.")
+
+
+def refuse_bad_paths(out: Path, markdown: Path | None) -> None:
+    """Refuse what could not be written, before all is drawn."""
+    if out.is_dir() or out.suffix == ".json":
+        raise ValueError(f"{out} is no name for a page; use --out {out.with_suffix('')}.html.")
+    there = next(folder for folder in out.absolute().parents if folder.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK)):
+        raise ValueError(
+            f"{out} cannot be written, since {there} is no folder that you may write to."
+        )
+    if markdown is not None:
+        if not markdown.is_file():
+            raise ValueError(f"{markdown} does not exist; name a page that has a Table 1.")
+        with_block(markdown.read_text(encoding="utf-8"), "")  # whether it has a place for it

@@ -1,7 +1,9 @@
 """`cno study`: a table or figure of the paper, run by run."""
 
 import json
+import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +26,7 @@ Run the experiments of a table or figure of the paper; those that are finished a
 
 {studies}
 
-budgets:  paper  the published protocol
+budgets:  paper  the published protocol, with the departures that the page lists
           best   the same networks with our training and boundaries
           quick  tiny networks on two problems, in OUT/quick: minutes on a CPU, no results"""
 EXAMPLES = """
@@ -65,12 +67,14 @@ def main(arguments: Sequence[str]) -> None:
     one, budget = study(given.name), select(BUDGETS, given.budget, "budget")
     runs = one.plan(budget, given.only, given.data, Hardware(accelerator=given.device))
     folder = given.out / budget.folder
-    console = Console()
-    costs = estimate(runs, folder)
-    show_plan(f"{given.name}, {one.shows}: {budget.name}", runs, costs, console)
-    if given.dry_run:
-        return
     jobs = 0 if given.jobs is None and budget.trial and not given.cluster else given.jobs
+    costs = estimate(runs, folder, one.measures, processes=jobs != 0)
+    show_plan(f"{given.name}, {one.shows}: {budget.name}", runs, costs, Console())
+    if given.dry_run:
+        for name, cost in costs.items():
+            if cost.basis == "refused":
+                print(f"{name} is refused: {cost.why}")
+        return
     start = time.time()
     try:
         with watched(runs, folder) as watch:
@@ -90,28 +94,29 @@ def show_plan(
 ) -> None:
     """The runs with their costs, and the sum."""
     rows = [
-        (run.name, run.config.train.epochs, "–" if cost.basis == "finished" else duration(cost),
+        (run.name, run.config.train.epochs, duration(cost.seconds) if cost.seconds else "–",
          cost.basis)
         for run in runs
         for cost in [costs[run.name]]
     ]  # fmt: skip
-    console.print(table(title, ["run", "epochs", "at most", "by"], rows))
-    left = [cost for cost in costs.values() if cost.basis != "finished"]
-    guessed = sum(cost.basis == "guessed" for cost in left)
-    hours = sum(cost.seconds for cost in left) / 3600
-    console.print(
-        f"{len(runs)} runs, {len(runs) - len(left)} of them finished; the others take at most "
-        f"{hours:.2g} hours one after the other"
-        + (f", {guessed} of them guessed from the number of parameters." if guessed else "."),
-        highlight=False,
-    )
+    console.print(table(title, ["run", "epochs", "about", "by"], rows))
+    by = Counter(cost.basis for cost in costs.values())
+    words = f"{len(runs)} runs, {by['finished']} of them finished"
+    if by["refused"]:
+        words += f", {by['refused']} refused"
+    if by["finished"] + by["refused"] < len(runs):
+        seconds = sum(cost.seconds for cost in costs.values())
+        words += f"; the others take about {duration(seconds)} one after the other"
+    if by["guessed"]:
+        words += f", {by['guessed']} of them guessed from the number of parameters"
+    console.print(f"{words}.", highlight=False)
 
 
-def duration(cost: Cost) -> str:
+def duration(seconds: float) -> str:
     """A time as one reads it."""
-    if cost.seconds < 100:
-        return f"{cost.seconds:.2g} s"
-    return f"{cost.seconds / 60:.0f} min" if cost.seconds < 6000 else f"{cost.seconds / 3600:.1f} h"
+    units = (("s", 1, 100), ("min", 60, 100), ("h", 3600, 48), ("days", 86400, math.inf))
+    value, unit = next((seconds / n, unit) for unit, n, enough in units if seconds < enough * n)
+    return f"{value:.{0 if value >= 9.95 else 1}f} {unit}"
 
 
 @contextmanager
@@ -185,6 +190,6 @@ def conclude(outcomes: Sequence[Outcome], seconds: float) -> None:
         lines = "\n".join(f"  {o.job.folder.name} {o.state}: {o.error}" for o in failed)
         raise Stop(
             MISSED,
-            f"{len(failed)} of {len(outcomes)} runs are not finished; the same command tries "
-            f"them again:\n{lines}",
+            f"{len(failed)} of {len(outcomes)} runs are not done; the same command tries again "
+            f"what it can:\n{lines}",
         )

@@ -8,41 +8,76 @@ from typing import Any, Literal
 import torch
 
 from torchcno.experiments.build import model_class
+from torchcno.experiments.jobs import Job, settled
+from torchcno.experiments.measurements import Measurement
 from torchcno.experiments.run import device_name
 from torchcno.experiments.run_config import RunConfig, read_config
+from torchcno.experiments.run_files import find_damage
 from torchcno.experiments.studies import PlannedRun
 from torchcno.experiments.trained import pick_device, read_json
 from torchcno.models import count_parameters
 
-Basis = Literal["finished", "measured", "guessed"]
+Basis = Literal["finished", "trained", "measured", "guessed", "refused"]
 
 # Seconds of training a sample, a real parameter and a grid of 64²: the CNO of the Navier-Stokes
 # problem takes 5.8 ms for a batch of 32 on an H200 and 0.77 s for one of 16 on two CPU cores. What
 # a parameter costs differs between networks by ten times and more.
 GUESS = {"cuda": 5.8e-3 / 32 / 3.24e6, "cpu": 0.77 / 16 / 3.24e6}
 
+# Seconds of a run around its training: to read data that are made already, evaluate and write, and
+# to begin a process where it has one. By `cno study table1 --budget quick --only 'poisson-*'` on
+# two CPU cores: 7 runs in this process took 8 s, 3.7 s of it training; one with --jobs 1 took 9 s.
+AROUND = 0.6
+PROCESS = 8.3
+
 
 @dataclass(frozen=True)
 class Cost:
-    """The time of one run by itself, at most: an early stop makes it less."""
+    """The time of one run by itself, about: an early stop makes it less, data to make more."""
 
     seconds: float
     basis: Basis
+    why: str = ""  # it is refused
 
 
-def estimate(runs: Sequence[PlannedRun], folder: Path) -> dict[str, Cost]:
+def estimate(
+    runs: Sequence[PlannedRun],
+    folder: Path,
+    measurement: Measurement | None = None,
+    *,
+    processes: bool = True,
+) -> dict[str, Cost]:
     """By name, what `runs` will cost in `folder`, where finished ones lie.
 
     By the seconds an epoch that a run of the same model and problem took on the same device;
-    else by the number of parameters, a guess.
+    else by the number of parameters, a guess. `measurement` is what is made of each afterwards;
+    `processes` says whether every run has one of its own.
     """
-    results = {path.parent: read_json(path) for path in sorted(folder.glob("*/result.json"))}
-    return {run.name: _cost(run, folder, results) for run in runs}
+    around = AROUND + (PROCESS if processes else 0.0)
+    known = (path for path in sorted(folder.glob("*/result.json")) if not find_damage(path.parent))
+    results = {path.parent: read_json(path) for path in known}
+    return {
+        run.name: _settled_cost(Job(folder / run.name, run.config), measurement)
+        or _cost(run, around, results)
+        for run in runs
+    }
 
 
-def _cost(run: PlannedRun, folder: Path, results: Mapping[Path, dict[str, Any]]) -> Cost:
-    if folder / run.name in results:
+def _settled_cost(job: Job, measurement: Measurement | None) -> Cost | None:
+    """The cost of a run that is not to be trained; None where it is."""
+    outcome = settled(job)
+    if outcome is None:
+        return None
+    if outcome.state != "finished":
+        return Cost(0.0, "refused", outcome.error)
+    if measurement is None or measurement.is_made(job.folder):
         return Cost(0.0, "finished")
+    why = measurement.hindrance(job.folder)
+    return Cost(0.0, "refused", why) if why else Cost(AROUND, "trained")
+
+
+def _cost(run: PlannedRun, around: float, results: Mapping[Path, dict[str, Any]]) -> Cost:
+    """The cost of a run that is to be trained."""
     config, device = run.config, pick_device(run.config.hardware.accelerator)
     rates = [
         result["seconds_per_epoch"] / work_an_epoch(read_config(there))
@@ -51,7 +86,7 @@ def _cost(run: PlannedRun, folder: Path, results: Mapping[Path, dict[str, Any]])
         and result["device"] == device_name(device)
     ]
     rate = min(rates) if rates else GUESS[device.type]
-    seconds = rate * work_an_epoch(config) * config.train.epochs
+    seconds = around + rate * work_an_epoch(config) * config.train.epochs
     return Cost(seconds, "measured" if rates else "guessed")
 
 

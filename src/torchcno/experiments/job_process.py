@@ -44,8 +44,8 @@ def perform(request: Request, environment: Mapping[str, str] | None = None) -> A
             code, answer = _attempt(request, log, environment or {})
         if answer is not None:
             return answer
-        if stop_file(folder).exists():  # and it had not begun to train: nothing to save
-            return {"state": "stopped", "error": "stopped before the first step."}
+        if stop_file(folder).exists():  # and it was not training: all that it had is saved
+            return {"state": "stopped", "error": "stopped before or after training."}
     return {
         "state": "failed",
         "error": f"its process ended {ATTEMPTS} times without a word, at last {_ending(code)}; "

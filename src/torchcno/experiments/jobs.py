@@ -6,7 +6,6 @@ the last checkpoint and nothing else.
 """
 
 import os
-import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,9 +21,11 @@ import torch
 from torchcno.experiments.evaluate import EVALUATED
 from torchcno.experiments.job_process import Answer, Request, perform, stop
 from torchcno.experiments.run import RunConfig, resume_run, train_run
-from torchcno.experiments.run_config import read_tree
+from torchcno.experiments.run_config import differences, read_config
+from torchcno.experiments.run_files import find_damage
 from torchcno.experiments.trained import read_json
 from torchcno.training import Diverged, Interrupted
+from torchcno.training.interruption import terminable
 
 JOBS_A_GPU = 4  # small networks leave most of a GPU idle; more than four gain little
 CONNECTING = 10.0  # seconds to wait for a cluster's scheduler
@@ -52,6 +53,12 @@ class Job:
         }
 
     @property
+    def begun(self) -> bool:
+        """Whether the folder holds a run; a configuration alone is one that never began."""
+        names = ("metrics.jsonl", "checkpoint", "result.json")
+        return any((self.folder / name).exists() for name in names)
+
+    @property
     def result(self) -> dict[str, Any] | None:
         """What result.json says, once the run is finished."""
         path = self.folder / "result.json"
@@ -65,12 +72,12 @@ class Outcome:
     job: Job
     state: State
     error: str = ""  # why it is not finished
-    worked: bool = True  # False: it was finished already
+    worked: bool = True  # False: nothing was done, since it was finished already, or refused
 
     @property
     def result(self) -> dict[str, Any] | None:
         """What result.json says, if the run is finished."""
-        return self.job.result
+        return self.job.result if self.state == "finished" else None
 
 
 class Workers(Protocol):
@@ -97,17 +104,17 @@ def run_jobs(
 
     `parallel` of them at a time in processes of this machine (unless given: `default_parallel`), or
     as many as there is room for on the dask `cluster` at that address. `on_update` hears of every
-    outcome as it comes, first of the jobs that were finished before. One job's failure stops no
-    other; an interrupt stops all, with their states saved.
+    outcome as it comes, first of the jobs that were finished before, or are refused. One job's
+    failure stops no other; an interrupt stops all, with their states saved.
     """
     _refuse_shared_folders(jobs)
     report = on_update or (lambda outcome: None)
     outcomes: dict[Path, Outcome] = {}
     for job in jobs:
-        if job.result is not None:
-            refuse_another_run(job)
-            outcomes[job.folder] = Outcome(job, "finished", worked=False)
-            report(outcomes[job.folder])
+        outcome = settled(job)
+        if outcome is not None:
+            outcomes[job.folder] = outcome
+            report(outcome)
     todo = [job for job in jobs if job.folder not in outcomes]
     if todo:
         with workers(parallel or default_parallel(todo[0].config), cluster, todo) as pool:
@@ -115,6 +122,17 @@ def run_jobs(
                 outcomes[outcome.job.folder] = outcome
                 report(outcome)
     return [outcomes[job.folder] for job in jobs]
+
+
+def settled(job: Job) -> Outcome | None:
+    """What is clear before any work: that a run is finished, or its folder refused; else None."""
+    if not job.begun:
+        return None
+    try:
+        refuse_another_run(job)
+    except ValueError as error:
+        return Outcome(job, "failed", str(error), worked=False)
+    return None if job.result is None else Outcome(job, "finished", worked=False)
 
 
 def _perform_all(jobs: Sequence[Job], pool: Workers) -> Iterator[Outcome]:
@@ -149,19 +167,6 @@ def stopping_on_error(futures: Mapping["Future[Answer]", Job]) -> Iterator[None]
             stop(job.folder)
         wait(at_work)
         raise
-
-
-@contextmanager
-def terminable() -> Iterator[None]:
-    """SIGTERM, by which batch systems end a job, as Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def _refuse_shared_folders(jobs: Sequence[Job]) -> None:
@@ -305,8 +310,7 @@ def answer(request: Request) -> Answer:
 
 def finish(job: Job) -> None:
     """Train, go on with, or leave the run of `job`, by what its folder holds."""
-    begun = any((job.folder / name).exists() for name in ("metrics.jsonl", "checkpoint"))
-    if not begun:
+    if not job.begun:
         train_run(job.config, job.folder, splits=job.splits)
         return
     refuse_another_run(job)
@@ -315,15 +319,18 @@ def finish(job: Job) -> None:
 
 
 def refuse_another_run(job: Job) -> None:
-    """Refuse a folder that holds another run than the job's.
+    """Refuse a folder with another run than the job's, or one that cannot be read.
 
-    Where the data lie and what computes may differ: a job may go on on another machine.
+    Neither is written over. Where the data lie and what computes may differ: a job may go on on
+    another machine.
     """
-    there, here = read_tree(job.folder / "config.yaml"), job.config.to_tree()
-    deciding = ("problem", "model", "train", "preset", "seed", "resolution")
-    changed = [key for key in deciding if there.get(key) != here[key]]
+    anew = f"or move {job.folder} away, and the same command makes the run anew."
+    damage = find_damage(job.folder)
+    if damage is not None:
+        raise ValueError(f"{damage}; bring the file back, {anew}")
+    if not (job.folder / "config.yaml").exists():
+        raise ValueError(f"{job.folder} holds a run without its config.yaml; bring it back, {anew}")
+    changed = differences(read_config(job.folder), job.config)
     if changed:
-        raise ValueError(
-            f"{job.folder} holds another run, which differs in {', '.join(changed)}; "
-            "choose another folder, or remove that one."
-        )
+        words = ", ".join(f"{key} is {a}, not {b}" for key, (a, b) in changed.items())
+        raise ValueError(f"{job.folder} holds another run: {words}; choose another folder, {anew}")

@@ -5,7 +5,7 @@ spectra.npz       spectra of truth and prediction on test samples (figure 2, lef
 """
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,15 +30,41 @@ RATIOS = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
 ARRAYS = ("wavenumbers", "band_edges", "band_errors")  # of Spectra, as they are kept
 
 
+@dataclass(frozen=True)
+class Measurement:
+    """What a study wants of a trained run: a file in its folder, made from its weights."""
+
+    file: str
+    write: Callable[[Path], None]
+
+    def is_made(self, folder: Path) -> bool:
+        """Whether the run in `folder` has it."""
+        return (folder / self.file).exists()
+
+    def make(self, folder: Path) -> None:
+        """Measure the run in `folder`, unless that is done; without its weights, say so."""
+        if not self.is_made(folder):
+            if why := self.hindrance(folder):
+                raise FileNotFoundError(why)
+            self.write(folder)
+
+    def hindrance(self, folder: Path) -> str:
+        """Why the run in `folder` cannot be measured; nothing where it can."""
+        if (folder / "model.safetensors").exists():
+            return ""
+        return (
+            f"cannot measure {self.file}: the run is trained, but its weights, model.safetensors, "
+            f"are not in {folder}; bring them back, or train it again with `cno train --config "
+            f"{folder / 'config.yaml'} --out {folder}-again` and put that folder in its place."
+        )
+
+
 def measure_resolutions(folder: Path) -> None:
-    """Write resolution.json, unless it is there."""
-    path = folder / "resolution.json"
-    if path.exists():
-        return
+    """Write resolution.json."""
     training = read_config(folder).resolution
     resolutions = sorted({int(ratio * training) for ratio in RATIOS})
     (errors,) = evaluate_runs([folder], ("test",), resolutions)
-    write_json(errors.as_dict(), path)
+    write_json(errors.as_dict(), folder / RESOLUTIONS.file)
 
 
 def resolution_curve(found: Mapping[str, Any], name: str) -> ResolutionCurve:
@@ -81,10 +107,7 @@ def spectra_of(evaluation: Evaluation) -> Spectra:
 
 
 def measure_spectra(folder: Path) -> None:
-    """Write spectra.npz, unless it is there."""
-    path = folder / "spectra.npz"
-    if path.exists():
-        return
+    """Write spectra.npz."""
     (evaluation,) = evaluate_run(folder, ("test",))
     spectra = spectra_of(evaluation)
     arrays: dict[str, Any] = {name: getattr(spectra, name) for name in (*ARRAYS, "error")}
@@ -93,15 +116,14 @@ def measure_spectra(folder: Path) -> None:
         arrays[f"amplitude/{name}"] = spectra.amplitude[name].astype(np.float32)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
-    write_atomically(path, buffer.getvalue())
+    write_atomically(folder / SPECTRA.file, buffer.getvalue())
 
 
 def read_spectra(folder: Path) -> Spectra | None:
     """The spectra of a run; None where they were not measured."""
-    path = folder / "spectra.npz"
-    if not path.exists():
+    if not SPECTRA.is_made(folder):
         return None
-    with np.load(path) as arrays:
+    with np.load(folder / SPECTRA.file) as arrays:
         energy, amplitude = (
             {name: arrays[f"{kind}/{name}"] for name in ("truth", "prediction")}
             for kind in ("energy", "amplitude")
@@ -109,3 +131,7 @@ def read_spectra(folder: Path) -> Spectra | None:
         rest = {name: arrays[name] for name in ARRAYS}
         error = float(arrays["error"]) if "error" in arrays else None
         return Spectra(energy, amplitude, **rest, error=error)
+
+
+RESOLUTIONS = Measurement("resolution.json", measure_resolutions)
+SPECTRA = Measurement("spectra.npz", measure_spectra)

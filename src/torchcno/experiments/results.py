@@ -7,17 +7,24 @@ from pathlib import Path
 from typing import Any
 
 from torchcno.evaluation.resolution import ResolutionCurve
-from torchcno.experiments.measurements import resolution_curve
-from torchcno.experiments.run_config import read_config
-from torchcno.experiments.studies import BUDGETS, STUDIES, Budget, PlannedRun
+from torchcno.experiments.measurements import RESOLUTIONS, resolution_curve
+from torchcno.experiments.run_config import differences, read_config
+from torchcno.experiments.run_files import Damage, find_damage
+from torchcno.experiments.studies import BUDGETS, STUDIES, Budget, PlannedRun, Study
 from torchcno.experiments.trained import read_json
-
-DECIDING = ("problem", "model", "train", "preset", "seed", "resolution")  # what makes a run itself
-EITHER_WAY = ("train.fast", "train.checkpoint_every")  # how its steps are run and kept
 
 # How far errors of the same weights may differ, relatively: by TF32 on one device and float32 on
 # another, say.
 SAME_WEIGHTS = 0.02
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A run that a damaged file keeps off the page."""
+
+    name: str
+    damage: Damage
+    remedy: str  # the command that makes it anew, once its folder is moved away
 
 
 @dataclass(frozen=True)
@@ -29,14 +36,25 @@ class Results:
     @cached_property
     def budgets(self) -> list[Budget]:
         """Those of which there are runs; the measured ones where there is nothing yet."""
-        there = [b for b in BUDGETS.values() if any(f"-{b.name}-" in run for run in self.finished)]
+        names = [*self.finished, *self.damaged]
+        there = [b for b in BUDGETS.values() if any(f"-{b.name}-" in name for name in names)]
         return there or [b for b in BUDGETS.values() if not b.trial]
 
     @cached_property
     def finished(self) -> Mapping[str, dict[str, Any]]:
-        """result.json of every finished run, by the run's name."""
-        paths = sorted(self.folder.glob("runs/*/result.json"))
-        return {path.parent.name: read_json(path) for path in paths}
+        """result.json of every finished run that can be read, by the run's name."""
+        paths = (folder / "result.json" for folder in self._folders)
+        return {p.parent.name: read_json(p) for p in paths if p.parent.name not in self.damaged}
+
+    @cached_property
+    def damaged(self) -> Mapping[str, Damage]:
+        """What cannot be read of finished runs, by the run's name; they are not used at all."""
+        found = ((folder.name, find_damage(folder)) for folder in self._folders)
+        return {name: damage for name, damage in found if damage is not None}
+
+    @property
+    def _folders(self) -> list[Path]:
+        return sorted(path.parent for path in self.folder.glob("runs/*/result.json"))
 
     @cached_property
     def plan(self) -> list[tuple[str, Budget, list[PlannedRun]]]:
@@ -90,10 +108,34 @@ class Results:
         )
 
     def missing(self) -> Iterator[tuple[str, Budget, list[str], int]]:
-        """For every study and budget: the names of runs not finished, of how many."""
+        """For every study and budget: the names of runs not finished or not measured, of how many.
+
+        A run that is only to be measured is named with the file that it lacks.
+        """
         for name, budget, runs in self.plan:
-            names = [run.name for run in runs]
-            yield name, budget, [n for n in names if n not in self.finished], len(names)
+            lacking = (self._lacking(run, STUDIES[name]) for run in runs)
+            yield name, budget, [words for words in lacking if words], len(runs)
+
+    def _lacking(self, run: PlannedRun, study: Study) -> str:
+        """The name of the run, where a study still needs something of it."""
+        if run.name not in self.finished:
+            return run.name
+        if study.measures is None:
+            return ""
+        made = study.measures.is_made(self.run_folder(run))
+        if study.measures is RESOLUTIONS:  # which may lie elsewhere, or be those of other weights
+            made = self.resolutions(run, "") is not None
+        if made:
+            return ""
+        return f"{run.name} ({study.measures.file})"
+
+    def unreadable(self) -> list[Unreadable]:
+        """The runs that damaged files keep off the page, and what to do about each."""
+        studies = {run.name: (name, b) for name, b, runs in reversed(self.plan) for run in runs}
+        return [
+            Unreadable(name, damage, _command(name, damage, studies.get(name)))
+            for name, damage in self.damaged.items()
+        ]
 
     @cached_property
     def deviations(self) -> Mapping[str, list[str]]:
@@ -109,9 +151,8 @@ class Results:
         folder = self.run_folder(run)
         if not (folder / "config.yaml").exists():
             return ["its configuration is not there"]
-        there, here = (_flat(config.to_tree()) for config in (read_config(folder), run.config))
-        return [f"{key} is {there.get(key)}, not {value}" for key, value in here.items()
-                if there.get(key) != value]  # fmt: skip
+        changed = differences(read_config(folder), run.config)
+        return [f"{key} is {there}, not {planned}" for key, (there, planned) in changed.items()]
 
     def extra(self, name: str) -> dict[str, Any] | None:
         """A further file of results, such as a validation's; None where there is none."""
@@ -123,11 +164,10 @@ def _median(summary: Mapping[str, Any] | None, space: str) -> float | None:
     return None if summary is None else float(summary["relative_l1_median_percent"][space])
 
 
-def _flat(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides a run, by dotted names."""
-    flat: dict[str, Any] = {}
-    for key in DECIDING:
-        section = tree[key]
-        fields = section if isinstance(section, dict) else {"": section}
-        flat |= {f"{key}.{name}".rstrip("."): value for name, value in fields.items()}
-    return {name: value for name, value in flat.items() if name not in EITHER_WAY}
+def _command(name: str, damage: Damage, planned: tuple[str, Budget] | None) -> str:
+    """What makes a damaged run anew: the first study that has it, or its own configuration."""
+    if planned is not None:
+        study, budget = planned
+        return f"cno study {study} --budget {budget.name} --only '{name}'"
+    folder = damage.file.parent
+    return f"cno train --config {folder / 'config.yaml'} --out {folder}-again"

@@ -31,9 +31,8 @@ from torchcno.experiments.evaluate import EVALUATED, Evaluation, evaluate_run
 from torchcno.experiments.evidence import save_evidence
 from torchcno.experiments.run_config import (
     RunConfig,
-    existing,
+    differences,
     read_config,
-    read_tree,
     write_tree,
 )
 from torchcno.experiments.trained import TrainedOperator, load, pick_device, write_json
@@ -123,24 +122,13 @@ def refuse_existing(folder: Path, config: RunConfig) -> None:
     # A configuration alone is a run that never began: one whose data could not be made, say.
     if not any((folder / name).exists() for name in ("metrics.jsonl", "checkpoint")):
         return
-    there = _flat(read_tree(existing(folder / "config.yaml")))
-    here = _flat(config.to_tree())
-    changed = sorted(key for key in there.keys() | here.keys() if there.get(key) != here.get(key))
+    changed = sorted(differences(read_config(folder), config))
     if changed:
         raise ValueError(
             f"{folder} holds another run, which differs in {', '.join(changed)}; choose another "
             f"--out, or go on with that run: cno resume {folder}"
         )
     raise ValueError(f"{folder} holds this run already; go on with it: cno resume {folder}")
-
-
-def _flat(tree: dict[str, Any]) -> dict[str, Any]:
-    """The entries of a configuration by dotted names."""
-    return {
-        f"{key}.{name}" if isinstance(section, dict) else key: value
-        for key, section in tree.items()
-        for name, value in (section.items() if isinstance(section, dict) else [("", section)])
-    }
 
 
 def _run(

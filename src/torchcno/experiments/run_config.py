@@ -17,6 +17,8 @@ from torchcno.training import PRESETS, Hardware, Recipe
 from torchcno.training.checkpoint import write_atomically
 
 FORMAT = 1  # of run folders; folders of another one are refused
+DECIDING = ("problem", "model", "train", "preset", "seed", "resolution")  # what makes a run itself
+EITHER_WAY = ("train.fast", "train.checkpoint_every")  # how its steps are run and kept
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,26 @@ class RunConfig:
             "hardware": to_plain(self.hardware),
             "tensorboard": self.tensorboard,
         }
+
+
+def differences(there: RunConfig, planned: RunConfig) -> dict[str, tuple[Any, Any]]:
+    """What makes two configurations those of different runs, by dotted names; of one run: nothing.
+
+    Where data lie, what computes, and how steps are run and kept make no other run.
+    """
+    a, b = _deciding(there), _deciding(planned)
+    return {name: (a.get(name), b.get(name)) for name in {**b, **a} if a.get(name) != b.get(name)}
+
+
+def _deciding(config: RunConfig) -> dict[str, Any]:
+    """What decides a run, by dotted names."""
+    flat: dict[str, Any] = {}
+    tree = config.to_tree()
+    for key in DECIDING:
+        section = tree[key]
+        fields = section if isinstance(section, dict) else {"": section}
+        flat |= {f"{key}.{name}".rstrip("."): value for name, value in fields.items()}
+    return {name: value for name, value in flat.items() if name not in EITHER_WAY}
 
 
 def section(tree: Mapping[str, Any], name: str) -> dict[str, Any]:

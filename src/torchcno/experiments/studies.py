@@ -17,14 +17,15 @@ from torchcno.experiments.jobs import (
     Job,
     Outcome,
     answer,
-    refuse_another_run,
     run_jobs,
+    settled,
 )
-from torchcno.experiments.measurements import measure_resolutions, measure_spectra
+from torchcno.experiments.measurements import RESOLUTIONS, SPECTRA, Measurement
 from torchcno.experiments.run_config import RunConfig
 from torchcno.problems import PROBLEMS
 from torchcno.selection import select
 from torchcno.training import Hardware
+from torchcno.training.interruption import terminable
 
 FLOW = "navier-stokes"  # the problem that the paper looks at more closely
 
@@ -60,7 +61,7 @@ class Budget:
 # A few blocks and channels on coarse grids, for a few steps: seconds a run on one core.
 _QUICK_CNO = {"levels": 1, "width": 8, "lift_width": 8, "neck_blocks": 1, "skip_blocks": 1}
 BUDGETS: dict[str, Budget] = {
-    "paper": Budget("paper", preset="paper"),  # the published protocol
+    "paper": Budget("paper", preset="paper"),  # the published protocol, nearly: `protocol.py`
     "best": Budget("best", preset="best"),  # the same networks, trained and padded as we would
     "quick": Budget(
         "quick",
@@ -271,7 +272,7 @@ class Study:
 
     shows: str  # where the paper has it
     runs: Callable[[Budget], list[PlannedRun]]
-    measure: Callable[[Path], None] | None = None  # writes files into a run's folder
+    measures: Measurement | None = None
 
     def plan(
         self,
@@ -298,11 +299,11 @@ STUDIES: dict[str, Study] = {
     "seeds": Study("Table 4", seeds),
     "ablation": Study("Table 13", ablation),
     "filters": Study("Tables 2 and 3", filters),
-    "resolution": Study("figure 2, right", compared, measure_resolutions),
-    "spectra": Study("figure 2, left; figure 7", spectra, measure_spectra),
+    "resolution": Study("figure 2, right", compared, RESOLUTIONS),
+    "spectra": Study("figure 2, left; figure 7", spectra, SPECTRA),
     "scaling": Study("figure 3, right; figure 27", scaling),
     "efficiency": Study("figure 3, left and centre", efficiency),
-    "complexity": Study("figures 25 and 26", complexity, measure_spectra),
+    "complexity": Study("figures 25 and 26", complexity, SPECTRA),
 }
 
 
@@ -322,23 +323,30 @@ def run_study(
 ) -> list[Outcome]:
     """Bring the `runs` of a study to their ends in `folder`, and measure what it measures.
 
-    `parallel` processes at a time; 0: one run after the other in this process.
+    `parallel` processes at a time; 0: one run after the other in this process. Only where it was
+    trained, or brought with its weights, can a run be measured: elsewhere it has failed.
     """
     jobs = [
         Job(folder / run.name, run.config, gpus=_gpus(run.config) if cluster else 0.0)
         for run in runs
     ]
-    if parallel == 0:
-        outcomes = run_here(jobs, on_update)
-    else:
-        outcomes = run_jobs(jobs, parallel=parallel, cluster=cluster, on_update=on_update)
-    measure = study(name).measure
-    if measure is not None:
-        for outcome in outcomes:
-            # Only where it was trained, or fetched with its weights, can a run be measured.
-            if outcome.state == "finished" and (outcome.job.folder / "model.safetensors").exists():
-                measure(outcome.job.folder)
-    return outcomes
+    with terminable():
+        if parallel == 0:
+            outcomes = run_here(jobs, on_update)
+        else:
+            outcomes = run_jobs(jobs, parallel=parallel, cluster=cluster, on_update=on_update)
+        return [measured(outcome, study(name).measures) for outcome in outcomes]
+
+
+def measured(outcome: Outcome, measurement: Measurement | None) -> Outcome:
+    """What became of a run once what its study measures is measured, too."""
+    if measurement is None or outcome.state != "finished":
+        return outcome
+    try:
+        measurement.make(outcome.job.folder)
+    except Exception as error:  # stops no other run
+        return replace(outcome, state="failed", error=str(error) or type(error).__name__)
+    return outcome
 
 
 def _gpus(config: RunConfig) -> float:
@@ -352,10 +360,8 @@ def run_here(
     """`run_jobs` in this process: for runs that take less time than a process to begin."""
     outcomes = []
     for job in jobs:
-        if job.result is not None:
-            refuse_another_run(job)
-            outcome = Outcome(job, "finished", worked=False)
-        else:
+        outcome = settled(job)
+        if outcome is None:
             job.folder.mkdir(parents=True, exist_ok=True)
             found = answer(job.request)
             outcome = Outcome(job, found["state"], found.get("error", ""))

@@ -1,0 +1,72 @@
+"""The files of a run, read with care: one that was cut short is named, and stops no one else.
+
+A run with such a file counts as unreadable, whole: it is neither used nor written over.
+"""
+
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torchcno.experiments.measurements import resolution_curve
+from torchcno.experiments.run_config import read_config
+from torchcno.experiments.trained import read_json
+
+# What result.json of a finished run says at least.
+KEYS = ("problem", "model", "parameters", "seconds_per_epoch", "best_validation_error",
+        "inference", "device", "versions", "errors")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file that cannot be read."""
+
+    file: Path
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.file} cannot be read ({self.why})"
+
+
+def find_damage(folder: Path) -> Damage | None:
+    """The first file of the run in `folder` that is there and cannot be read."""
+    for name, read in READERS.items():
+        path = folder / name
+        if path.exists():
+            try:
+                read(path)
+            except Exception as error:  # a broken file makes its reader raise anything
+                words = str(error) or type(error).__name__
+                return Damage(path, words.replace(str(path), "it").strip().rstrip("."))
+    return None
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """What a run came to, if it says what it has to."""
+    result = read_json(path)
+    lacking = [key for key in KEYS if key not in result]
+    if lacking:
+        raise ValueError(f"it lacks {', '.join(lacking)}")
+    for split, summary in result["errors"].items():
+        if not isinstance(summary, Mapping) or "relative_l1_median_percent" not in summary:
+            raise ValueError(f"it has no errors of {split}")
+    return result
+
+
+def _check_arrays(path: Path) -> None:
+    """Read an archive of arrays to its end: every part of it has a checksum."""
+    with zipfile.ZipFile(path) as archive:
+        bad = archive.testzip()
+    if bad is not None:
+        raise ValueError(f"{bad} in it is damaged")
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "config.yaml": lambda path: read_config(path.parent),
+    "result.json": read_result,
+    "errors.npz": _check_arrays,
+    "examples.npz": _check_arrays,
+    "resolution.json": lambda path: resolution_curve(read_json(path), path.parent.name),
+    "spectra.npz": _check_arrays,
+}

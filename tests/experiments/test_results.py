@@ -1,0 +1,95 @@
+"""What a folder of results holds, and what it lacks."""
+
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+
+from torchcno.experiments.measurements import RESOLUTIONS, SPECTRA
+from torchcno.experiments.report import make_report, render
+from torchcno.experiments.results import Results
+from torchcno.experiments.run_files import find_damage
+from torchcno.experiments.studies import BUDGETS, planned
+from torchcno.experiments.trained import write_json
+
+PAPER = BUDGETS["paper"]
+
+
+def missing(results: Results, study: str) -> list[str]:
+    return next(names for name, b, names, _ in results.missing() if (name, b) == (study, PAPER))
+
+
+def test_a_run_that_is_not_measured_is_missing(tiny_run, tmp_path):
+    name = planned(PAPER, "navier-stokes", "unet").name
+    folder = tmp_path / "runs" / name
+    copytree(tiny_run, folder)
+    for measurement in (RESOLUTIONS, SPECTRA):
+        (folder / measurement.file).unlink(missing_ok=True)
+    assert f"{name} (spectra.npz)" in missing(Results(tmp_path), "spectra")
+    assert f"{name} (resolution.json)" in missing(Results(tmp_path), "resolution")
+    assert name not in missing(Results(tmp_path), "table1")
+    SPECTRA.make(folder)
+    assert len(missing(Results(tmp_path), "spectra")) == 5  # the other runs of the study
+
+
+def test_a_measurement_is_made_once(tiny_run, tmp_path):
+    folder = tmp_path / "run"
+    copytree(tiny_run, folder)
+    (folder / "spectra.npz").write_bytes(b"made before")
+    SPECTRA.make(folder)
+    assert (folder / "spectra.npz").read_bytes() == b"made before"
+
+
+@pytest.fixture
+def damaged(tiny_run, tmp_path) -> dict[str, str]:
+    """Runs in `tmp_path`, the first whole and the others each with a damaged file, by their names.
+
+    One has a name that no study has.
+    """
+    files = {"cno": "", "fno": "result.json", "unet": "config.yaml", "ffnn": "errors.npz",
+             "resnet": "examples.npz", "deeponet": "resolution.json"}  # fmt: skip
+    runs = {planned(PAPER, "poisson", model).name: file for model, file in files.items()}
+    for name, file in {**runs, "mine-paper-0": "result.json"}.items():
+        folder = tmp_path / "runs" / name
+        copytree(tiny_run, folder)
+        if file:
+            write_json({}, folder / "resolution.json")
+            path = folder / file
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    (tmp_path / "runs" / "mine-paper-0" / "result.json").write_text("{}")
+    return runs
+
+
+def test_a_damaged_run_is_on_the_page_with_its_remedy(damaged, tmp_path):
+    report = make_report(tmp_path)
+    (whole, *_) = damaged
+    assert list(report.results.finished) == [whole]
+    text = render(report, embed=lambda picture: "").split('id="missing"')[1]
+    for name, file in damaged.items():
+        if file:
+            command = f"cno study table1 --budget paper --only &#39;{name}&#39;"
+            assert f"<li>{name}, {file}: " in text
+            assert f"<code>{command}</code>" in text
+            assert name in missing(report.results, "table1")
+    assert "<li>mine-paper-0, result.json: it lacks problem, model, " in text
+    mine = tmp_path / "runs" / "mine-paper-0"
+    assert f"<code>cno train --config {mine}/config.yaml --out {mine}-again</code>" in text
+    assert report.numbers["unreadable"] == {
+        "mine-paper-0": "result.json", **{name: file for name, file in damaged.items() if file}
+    }  # fmt: skip
+
+
+def test_damage_names_the_file_and_says_why(tiny_run, tmp_path):
+    folder = tmp_path / "run"
+    copytree(tiny_run, folder)
+    assert find_damage(folder) is None
+    assert find_damage(tmp_path / "nowhere") is None
+    (folder / "config.yaml").write_text("train: 3\n")
+    assert str(find_damage(folder)).startswith(f"{folder / 'config.yaml'} cannot be read (")
+    bytes_ = bytearray((tiny_run / "errors.npz").read_bytes())
+    bytes_[len(bytes_) // 3] ^= 1  # a bit, somewhere in an array
+    (folder / "config.yaml").unlink()
+    (folder / "errors.npz").write_bytes(bytes_)
+    damage = find_damage(folder)
+    assert damage is not None
+    assert damage.file == Path(folder, "errors.npz")
