@@ -10,7 +10,7 @@ those of N_f points an axis (SM, "On the Choice of the RPB benchmarks"). Writes
 import argparse
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -18,27 +18,17 @@ import torch
 from torch import Tensor
 
 from torchcno.data.samples import Samples
+from torchcno.experiments.paper import MODES
 from torchcno.metrics import relative_l1
 from torchcno.problems.navier_stokes import NavierStokes
 from torchcno.problems.problem import Problem
 from torchcno.problems.vorticity import Vorticity
 from torchcno.spectral import resample
 
-
-@dataclass(frozen=True)
-class Case:
-    """A problem, and what the supplement reads off its figure."""
-
-    problem: Problem
-    modes: int  # N_f, modes an axis that are about enough
-    error: float  # for this relative L1 error
-    statistic: str  # over the samples
-
-
-CASES = {
-    "vorticity": Case(Vorticity(), 20, 0.01, "largest"),
-    "vorticity, s = 7³": Case(Vorticity(scale=7**3), 20, 0.01, "largest"),
-    "navier-stokes": Case(NavierStokes(), 100, 0.02, "mean"),
+CASES: dict[str, Problem] = {
+    "vorticity": Vorticity(),
+    "vorticity, s = 7³": Vorticity(scale=7**3),
+    "navier-stokes": NavierStokes(),
 }
 
 
@@ -76,7 +66,8 @@ def draw(found: dict[str, dict[str, list[float]]], path: Path) -> None:
     for axis, (name, curve) in zip(axes, found.items(), strict=True):
         for statistic in ("median", "mean", "largest"):
             axis.semilogy(curve["modes"], curve[statistic], label=statistic)
-        axis.plot(CASES[name].modes, CASES[name].error, "k*", label="published, about")
+        published = MODES[CASES[name].name]
+        axis.plot(published.modes, published.error, "k*", label="published, about")
         axis.set(title=name, xlabel="$N_f$, modes kept an axis", ylabel="relative $L^1$ error")
         axis.set_ylim(bottom=1e-6)
         axis.legend()
@@ -90,17 +81,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results"))
     options = parser.parse_args()
     found, report = {}, {}
-    for name, case in CASES.items():
-        found[name] = curves(case.problem, options.samples, options.device)
+    for name, problem in CASES.items():
+        said = MODES[problem.name]
+        found[name] = curves(problem, options.samples, options.device)
+        needed = modes_needed(found[name], said.statistic, said.error)
         report[name] = {
             "samples": options.samples,
-            "published": {"modes": case.modes, "error": case.error, "statistic": case.statistic},
-            "modes_for_published_error": modes_needed(found[name], case.statistic, case.error),
+            "published": asdict(said),
+            "modes_for_published_error": needed,
             "curves": found[name],
         }
-        needed = report[name]["modes_for_published_error"]
-        print(f"{name}: {case.error:.0%} ({case.statistic}) at {needed} modes; ", end="")
-        print(f"published: about {case.modes}")
+        print(f"{name}: {said.error:.0%} ({said.statistic}) at {needed} modes; ", end="")
+        print(f"published: about {said.modes}")
     options.out.mkdir(parents=True, exist_ok=True)
     target = options.out / "validation-modes.json"
     temporary = target.with_suffix(".partial")

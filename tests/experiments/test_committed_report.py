@@ -9,6 +9,7 @@ import pytest
 from torchcno.experiments.markdown import BEGIN, END, table_1_block, with_block
 from torchcno.experiments.report import Report, latex, make_report, render
 from torchcno.experiments.results import Results
+from torchcno.experiments.run_files import KEYS
 from torchcno.experiments.studies import BUDGETS, planned
 
 ROOT = Path(__file__).parents[2]
@@ -58,14 +59,16 @@ def test_a_new_result_makes_the_table_stale(tmp_path):
     path = tmp_path / "runs" / planned(BUDGETS["paper"], "darcy", "cno").name / "result.json"
     path.parent.mkdir(parents=True)
     summary = {"relative_l1_median_percent": {"normalized": 0.377, "physical": 1.0}}
-    path.write_text(json.dumps({"errors": {"test": summary}}))
+    mean_field = {"relative_l1_median_percent": {"normalized": 9.5, "physical": 1.0}}
+    errors = {"errors": {"test": summary}, "mean_field_errors": {"test": mean_field}}
+    path.write_text(json.dumps({**dict.fromkeys(KEYS), **errors}))
     (changed,) = (
         line
         for line in set(table_1_block(Results(tmp_path)).splitlines()) - set(empty.splitlines())
         if line.startswith("|")
     )
     assert changed.startswith("| Darcy flow | in | – (2.14) |")
-    assert changed.endswith("| 0.38 (0.38) | – | – |")
+    assert changed.endswith("| 0.38 (0.38) | – | 9.50 | – |")
 
 
 def test_a_page_without_marks_is_refused():

@@ -4,9 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from torchcno.experiments import paper
-from torchcno.experiments.build import model_config
+from torchcno.experiments.build import build_model, model_config
+from torchcno.experiments.protocol import changed, millions
 from torchcno.models import MODELS, count_parameters
 from torchcno.problems import PROBLEMS
 
@@ -14,12 +16,23 @@ EXTRACT = Path(__file__).parents[1] / "fixtures" / "paper_tables.txt"
 NUMBER = re.compile(r"\d+(?:[.,]\d+)?")
 
 
-def table(number: int) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows of a table, as the paper prints them."""
-    section = re.split(r"^## Table (\d+), .*$", EXTRACT.read_text(), flags=re.MULTILINE)
-    text = dict(zip(map(int, section[1::2]), section[2::2], strict=True))[number]
+def section(name: str) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of a section of the extract."""
+    parts = re.split(r"^## ([^,]+), .*$", EXTRACT.read_text(), flags=re.MULTILINE)
+    text = dict(zip(parts[1::2], parts[2::2], strict=True))[name]
     head, *rows = ([cell.strip() for cell in line.split("|")] for line in text.strip().splitlines())
     return head[1:], rows
+
+
+def table(number: int) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of a table, as the paper prints them."""
+    return section(f"Table {number}")
+
+
+def sentence(beginning: str) -> list[float]:
+    """The numbers of a sentence."""
+    (row,) = [row for row in section("Text")[1] if row[0].startswith(beginning)]
+    return [float(number) for number in row[2:]]
 
 
 def numbers(cell: str) -> list[float]:
@@ -85,15 +98,99 @@ def test_parameter_ranges_are_the_printed_ones():
     assert ours == printed(5)
 
 
-@pytest.mark.parametrize(
-    ("number", "model"),
-    list(
-        enumerate(("ffnn", "unet", "resnet", "deeponet", "galerkin-transformer", "fno", "cno"), 6)
-    ),
-)
+@pytest.mark.parametrize(("number", "model"), list(paper.HYPER_PARAMETER_TABLES.items()))
 def test_parameter_counts_are_the_printed_ones(number, model):
     ours = [row[model] for row in paper.PARAMETERS.values()]
     assert ours == [row[-1] for row in printed(number)]
+
+
+@pytest.mark.parametrize(("number", "model"), list(paper.HYPER_PARAMETER_TABLES.items()))
+def test_hyper_parameters_are_the_printed_ones(number, model):
+    columns, rows = table(number)
+    symbols = ["η", "γ", "w"] if model != "galerkin-transformer" else []
+    assert columns[: len(symbols)] == symbols
+    expected = [[float(cell) for cell in row[1:-1]] for row in rows]
+    assert [list(row.values()) for row in paper.HYPER_PARAMETERS[model].values()] == expected
+    assert list(paper.HYPER_PARAMETERS[model]) == list(paper.PROBLEM_TITLES)
+
+
+def test_four_printed_rows_contradict_their_printed_counts():
+    found = {m: changed(m) for m in paper.COMPARED}
+    assert {model: fields for model, fields in found.items() if fields} == {
+        "galerkin-transformer": {
+            "smooth-transport": {"decoder_layers": 3},
+            "discontinuous-transport": {"blocks": 8},
+        },
+        "cno": {"allen-cahn": {"width": 48}, "airfoil": {"width": 48}},
+    }
+    for model, rows in found.items():
+        for problem, fields in rows.items():
+            with torch.device("meta"):
+                counts = [
+                    millions(model, count_parameters(build_model(model, problem, **which)))
+                    for which in (fields, {})
+                ]
+            published = paper.PARAMETERS[problem][model]
+            assert abs(counts[0] - published) > 0.3
+            assert abs(counts[1] - published) < 0.06
+
+
+def test_numbers_of_sentences_are_the_printed_ones():
+    percents = sentence("resolution, FNO")
+    assert list(paper.RESOLUTION_FACTORS["fno"].values()) == [1 + p / 100 for p in percents]
+    assert list(paper.RESOLUTION_FACTORS["unet"].values()) == sentence("resolution, UNet")
+    laws = paper.SCALING.values()
+    assert [law.rate for law in laws] == sentence("rates of")
+    assert [law.samples_for_one_percent / 1000 for law in laws] == sentence("thousands of samples")
+    small = [paper.SCALING_PARAMETERS["small cno"], paper.SMALL_CNO_RATE]
+    assert small == sentence("small CNO")
+    assert [paper.SCALING_PARAMETERS["cno"]] == sentence("best CNO")
+    assert list(paper.TAP_SECONDS.values()) == sentence("seconds an epoch with 12 and 20")
+    assert list(paper.TAP_SECONDS) == [12, 20]
+    assert sentence("figure 27") == [paper.FIGURE_27_CNO_RATE]
+
+
+def test_numbers_of_the_counter_example_are_the_printed_ones():
+    modes, percent, solver, *errors, network = sentence("vorticity")
+    assert paper.MODES["vorticity"].modes == modes
+    assert paper.MODES["vorticity"].error == percent / 100
+    assert list(paper.VORTICITY.values()) == errors
+    seconds = {"solver": 10.0**solver, "cno": 10.0**network, "fno": 10.0**network}
+    assert paper.SECONDS["vorticity"] == pytest.approx(seconds)
+    modes, percent, solver, network = sentence("navier-stokes")
+    assert paper.MODES["navier-stokes"].modes == modes
+    assert paper.MODES["navier-stokes"].error == percent / 100
+    seconds = {"solver": 10.0**solver, "cno": 10.0**network}
+    assert paper.SECONDS["navier-stokes"] == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("model", "beginning", "without", "equal"),
+    [
+        ("cno-no-filters", "without filters", {"airfoil"}, 1),
+        ("cno-no-skip-blocks", "without ResNets", set(), 2),
+    ],
+)
+def test_training_times_of_ablations_are_the_printed_ones(model, beginning, without, equal):
+    found = paper.ABLATION_SPEEDUPS[model]
+    assert set(paper.PROBLEM_TITLES) - set(found) == without
+    ends = [end for one in found.values() for end in (one.least, one.most)]
+    assert set(ends) - {1} == set(sentence(beginning))
+    assert ends.count(1) == 2 * equal
+    assert found["poisson"] == paper.Range(1.75, 1.75)
+
+
+def test_the_protocol_is_that_of_the_sentences():
+    epochs, few, many = sentence("epochs; batches")
+    (patience,) = sentence("epochs without")
+    gt_epochs, gt_rate = sentence("GT: epochs")
+    said = {(one.field, model): one.value for one in paper.PROTOCOL for model in one.models}
+    for model in paper.COMPARED:
+        assert said["epochs", model] == epochs == gt_epochs
+        assert said["patience", model] == patience
+    assert {said["batch_size", model] for model in ("ffnn", "unet", "deeponet")} == {few}
+    assert {said["batch_size", model] for model in ("fno", "cno")} == {many}
+    assert said["learning_rate", "galerkin-transformer"] == gt_rate * 1e-4
 
 
 @pytest.mark.parametrize("model", ["cno", "fno", "unet", "resnet"])

@@ -1,29 +1,44 @@
 """The report on results made up here, whose every number is known."""
 
+import html
 import io
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from torchcno.evaluation.layers import LayerAliasing
 from torchcno.experiments import paper
-from torchcno.experiments.audit import audit_report, audit_run, read_audits
+from torchcno.experiments.audit import RunAudit, audit_report, audit_run, read_audits
+from torchcno.experiments.cells import SPLIT_TITLES, Table
 from torchcno.experiments.evidence import Examples, read_errors, read_examples
-from torchcno.experiments.figures import draw_failures, draw_spectra
+from torchcno.experiments.figures import Size, draw_efficiency, draw_failures, draw_spectra
 from torchcno.experiments.markdown import table_1_block
 from torchcno.experiments.measurements import Spectra, measure_spectra, read_spectra
 from torchcno.experiments.pictures import data_uri, few_colours, png
+from torchcno.experiments.protocol import departures, hyper_parameters, our_value, tables_6_to_12
+from torchcno.experiments.rankings import Ranking, ranking_table, rankings, ranks
 from torchcno.experiments.report import escape_tex, latex, make_report, render, write_report
 from torchcno.experiments.report_figures import Picture, compared
 from torchcno.experiments.results import Results
 from torchcno.experiments.run import evaluate_run
 from torchcno.experiments.run_config import write_tree
+from torchcno.experiments.statements import (
+    ablation_times,
+    inference_times,
+    modes,
+    resolution_changes,
+    scaling_laws,
+    vorticity,
+)
 from torchcno.experiments.studies import BUDGETS, PlannedRun, efficiency, planned, scaling_series
-from torchcno.experiments.tables import Table, all_tables, rankings, table_1, table_4
+from torchcno.experiments.tables import all_tables, table_1, table_3, table_4
 from torchcno.experiments.trained import write_json
 from torchcno.training import Hardware
 
@@ -36,7 +51,12 @@ def no_picture(picture: Picture) -> str:
 
 
 def finish(
-    folder: Path, run: PlannedRun, test: float, ood: float = 9.0, mean: float = 50.0
+    folder: Path,
+    run: PlannedRun,
+    test: float,
+    ood: float = 9.0,
+    mean: float = 50.0,
+    **others: Any,
 ) -> None:
     """Write what a finished run with these errors in percent would leave."""
 
@@ -44,6 +64,8 @@ def finish(
         return {"relative_l1_median_percent": {"normalized": error, "physical": 7 * error}}
 
     result = {
+        "problem": run.config.problem.name,
+        "model": run.config.model,
         "parameters": 1000,
         "seconds_per_epoch": 0.5,
         "best_validation_error": test / 100,
@@ -52,6 +74,7 @@ def finish(
         "versions": {"torch": "2"},
         "errors": {"test": summary(test), "ood": summary(ood)},
         "mean_field_errors": {"test": summary(mean), "ood": summary(mean)},
+        **others,
     }
     path = folder / "runs" / run.name / "result.json"
     path.parent.mkdir(parents=True)
@@ -71,10 +94,14 @@ def test_ours_stand_beside_the_published(tmp_path):
     table = table_1(Results(tmp_path), "normalized")
     ours = row(table, "Poisson equation", "In", "ours, paper")
     assert ours["CNO"] == "0.25*"
-    assert (ours["FNO"], ours["FFNN"], ours["mean field"]) == ("5.00", "–", "50.00")
+    assert (ours["FNO"], ours["FFNN"], ours["no network"]) == ("5.00", "–", "")
     published = row(table, "Poisson equation", "In", "published")
     assert published["CNO"] == "0.21*"
-    assert published["mean field"] == ""
+    assert published["no network"] == ""
+    assert row(table, "Poisson equation", "In", "mean field") == {
+        **dict.fromkeys(table.columns, ""),
+        "no network": "50.00",
+    }
     physical = table_1(Results(tmp_path), "physical")
     assert row(physical, "Poisson equation", "In", "ours, paper")["CNO"] == "1.75*"
     assert not any(one.published for one in physical.rows)
@@ -88,41 +115,137 @@ def test_a_linear_map_stands_beside_the_networks(tmp_path):
     results = Results(tmp_path)
     for space, error in (("normalized", "0.49"), ("physical", "3.10")):
         table = table_1(results, space)
-        assert row(table, "Wave equation", "In", "ours, paper")["linear"] == error
-        assert row(table, "Wave equation", "Out", "ours, paper")["linear"] == "–"
-        assert row(table, "Darcy flow", "In", "ours, paper")["linear"] == "–"
+        assert row(table, "Wave equation", "In", "linear map")["no network"] == error
+        assert row(table, "Wave equation", "Out", "linear map")["no network"] == "–"
+        assert row(table, "Darcy flow", "In", "linear map")["no network"] == "–"
 
 
 def test_seeds_are_averaged_and_counted(tmp_path):
     for seed, error in enumerate((0.2, 0.3, 0.4)):
         finish(tmp_path, planned(PAPER, "darcy", "cno", seed=seed), error)
     table = table_4(Results(tmp_path))
-    assert row(table, "Darcy flow", "ours, paper")["CNO"] == "0.30 ± 0.10 (3)"
+    assert row(table, "Darcy flow", "ours, paper")["CNO"] == "0.30 ± 0.10 (3 of 10)"
     assert row(table, "Darcy flow", "ours, paper")["FNO"] == "–"
     assert row(table, "Darcy flow", "published")["CNO"] == "0.42 ± 0.02*"
+
+
+def test_a_trial_has_its_own_number_of_seeds(tmp_path):
+    quick = BUDGETS["quick"]
+    for seed in range(quick.seeds):
+        finish(tmp_path, planned(quick, "poisson", "cno", seed=seed), 1.0 + seed)
+    finish(tmp_path, planned(quick, "poisson", "cno", seed=quick.seeds), 99.0)  # in no plan
+    table = table_4(Results(tmp_path))
+    assert row(table, "Poisson equation", "ours, quick")["CNO"] == "1.50 ± 0.71"
 
 
 def test_a_ranking_is_told_only_where_all_models_are_measured(tmp_path):
     for i, model in enumerate(paper.COMPARED):
         finish(tmp_path, planned(PAPER, "poisson", model), test=10.0 - i, ood=1.0 + i)
     finish(tmp_path, planned(PAPER, "wave", "cno"), 0.6)
-    found = rankings(Results(tmp_path))
-    assert [(one["problem"], one["split"], one["ours"], one["met"]) for one in found] == [
-        ("poisson", "test", "cno", True),
-        ("poisson", "ood", "ffnn", False),
-    ]
+    cases = [(problem, split) for problem in ("poisson", "wave") for split in SPLIT_TITLES]
+    results = Results(tmp_path)
+    found = {(one.problem, one.split): one for one in rankings(results, cases)}
+    assert {case: one.same_winner for case, one in found.items()} == {
+        ("poisson", "test"): True,
+        ("poisson", "ood"): False,
+    }
+    table = ranking_table(results, cases)
+    titles = [paper.MODEL_TITLES[model] for model in paper.COMPARED]
+    ours = row(table, "Poisson equation", "In", "ours, paper")
+    assert [ours[title] for title in titles] == ["7", "6", "5", "4", "3", "2", "1*"]
+    published = row(table, "Poisson equation", "In", "published")
+    assert [published[title] for title in titles] == ["6", "4", "3", "2", "7", "5", "1*"]
+    assert ours["τ"] == "0.33"  # 14 of 21 pairs of models are in the same order, 7 are not
+    assert set(row(table, "Wave equation", "In", "ours, paper").values()) == {"–"}
+    assert "the CNO is first in 1 by our errors and in 2 by the published ones" in table.note
+    assert "one initialisation each" in table.note
+
+
+def test_equal_orders_have_the_correlation_1_and_opposite_ones_minus_1():
+    published = paper.TABLE_1["wave", "test"]
+    same = Ranking("wave", "test", PAPER, {m: 2 * error for m, error in published.items()})
+    opposite = Ranking("wave", "test", PAPER, {m: -error for m, error in published.items()})
+    assert (same.correlation, opposite.correlation) == (1, -1)
+    assert ranks({"cno": 1.0, "resnet": 1.0, "fno": 1.5}) == {"cno": 1, "resnet": 1, "fno": 3}
+
+
+def test_departures_from_the_text_are_found_in_recipes_and_networks(tmp_path):
+    table = departures(Results(tmp_path))
+    assert {one.labels[:2]: [cell.text for cell in one.cells[:2]] for one in table.rows} == {
+        ("optimiser", "all"): ["adam", "adamw"],
+        ("patience in epochs", "all but GT"): ["50", "200"],
+        ("patience in epochs", "GT"): ["50", "none"],
+        ("loss", "all but GT"): ["l1", "relative-l1"],
+        ("epochs a step of γ", "all but GT"): ["1", "10"],
+        ("activation", "FNO"): ["gelu", "leaky_relu"],
+        ("layers of the lifting", "FNO"): ["1", "2"],
+    }
     page = render(make_report(tmp_path), no_picture)
-    assert "the best model is the paper's in\n1" in page
-    assert (
-        "Poisson equation, out of distribution (paper): the paper has\nCNO, we have\nFFNN" in page
-    )
+    assert page.index('id="table-1"') < page.index('id="departures"') < page.index('id="table-2"')
+    assert 'the published protocol, with\n<a href="#departures">departures' in page
+
+
+def test_a_departure_shows_the_trial_that_follows_the_text(tmp_path):
+    run = planned(PAPER, "poisson", "fno")
+    finish(tmp_path, run, 5.24, 25.3, model="fno", epochs=150)
+    trial = tmp_path / "trials" / "poisson-fno-every-epoch"
+    shutil.copytree(tmp_path / "runs" / run.name, trial)
+    result = json.loads((trial / "result.json").read_text())
+    result["errors"]["ood"]["relative_l1_median_percent"]["normalized"] = 4.95
+    (trial / "result.json").write_text(json.dumps(result))
+    write_tree(run.config.to_tree(), trial / "config.yaml")
+    (found,) = [one for one in departures(Results(tmp_path)).rows if one.labels[-1]]
+    assert found.labels[-1] == "poisson-fno-every-epoch (150)"
+    assert [cell.value for cell in found.cells[2:]] == [5.24, 4.95, 5.24, 25.3]
+
+
+def test_numbers_of_the_text_stand_beside_ours(tmp_path):
+    for model, seconds in {"cno": 2.0, "cno-no-filters": 1.0, "cno-no-skip-blocks": 0.5}.items():
+        device = "another" if model == "cno-no-skip-blocks" else "made up"
+        run = planned(PAPER, "darcy", model)
+        finish(tmp_path, run, 1.0, seconds_per_epoch=seconds, device=device)
+    results = Results(tmp_path)
+    times = ablation_times(results, ["darcy"])
+    assert list(row(times, "Darcy flow", "published").values()) == ["1.35", "1.25"]
+    # Two devices cannot be compared.
+    assert list(row(times, "Darcy flow", "ours, paper").values()) == ["2.00", "–"]
+    laws = scaling_laws(results)
+    published = row(laws, "Navier-Stokes equations", "small CNO", "published")
+    assert published == {"r": "0.3", "N_0": "–", "parameters": "0.82"}
+    ours = row(laws, "Navier-Stokes equations", "CNO", "ours, paper")
+    assert ours == {"r": "–", "N_0": "–", "parameters": "3.24"}
+    assert "7.8M" in laws.note
+    assert row(table_3(results), "seconds an epoch", "published")["N_tap = 20"] == "5.26"
+    for by, needed in (("published", "20"), ("ours", "–")):
+        assert row(modes(results), "vorticity", "largest error 1%", by) == {"modes": needed}
+    seconds = row(inference_times(results), "navier-stokes", "published, solver")
+    assert seconds == {"seconds": "1e-01"}
+
+
+def test_the_fitted_law_stands_beside_the_published(tmp_path):
+    law = paper.PowerLaw(0.4, 20_000)
+    for samples, run in scaling_series(PAPER)["navier-stokes", "cno"].items():
+        finish(tmp_path, run, law(samples))
+    table = scaling_laws(Results(tmp_path))
+    ours = row(table, "Navier-Stokes equations", "CNO", "ours, paper")
+    assert ours == {"r": "0.40", "N_0": "20000", "parameters": "3.24"}
+    published = row(table, "Navier-Stokes equations", "CNO", "published")
+    assert published == {"r": "0.37", "N_0": "14300", "parameters": "7.8"}
+
+
+def test_a_trial_has_no_row_that_no_plan_fills(tmp_path):
+    finish(tmp_path, planned(BUDGETS["quick"], "poisson", "cno"), 1.0)
+    assert [one.labels for one in vorticity(Results(tmp_path)).rows] == [("published",)]
 
 
 def test_every_table_of_the_paper_is_there_without_any_result(tmp_path):
     report = make_report(tmp_path)
     assert [table.number for table in report.tables] == [
-        "Table 1", "Table 1, physical", "Table 2", "Table 3", "Table 4", "Table 5",
-        "Tables 6 to 12", *(f"Table {n}" for n in range(6, 14)), "SM, vorticity",
+        "Table 1", "Table 1, protocol", "Table 1, ranking", "Table 1, physical", "Table 2",
+        "Table 3", "Table 4", "Table 5", "Tables 6 to 12", *(f"Table {n}" for n in range(6, 14)),
+        "Table 13, training time", "Figure 2, right, in numbers",
+        "Figures 3, right, and 27, in numbers", "Figure 26, in numbers", "SM, times",
+        "SM, vorticity",
     ]  # fmt: skip
     # The figures of filters, cuts and the mesh need no results.
     assert [picture.number for picture in report.drawn] == ["Figure 4", "Figure 13", "Figure 22"]
@@ -147,10 +270,46 @@ def test_the_fitted_law_is_the_one_in_the_numbers(tmp_path):
 def test_efficiency_is_drawn_from_validation_errors(tmp_path):
     for i, run in enumerate(efficiency(PAPER)):
         finish(tmp_path, run, test=3.0 + i)
-    (picture,) = [p for p in make_report(tmp_path).pictures if p.name == "figure-3-left-paper"]
+    picture = picture_of(tmp_path, "figure-3-left-paper")
     assert picture.draw is not None
     errors = [size["error"] for size in picture.numbers["CNO"]]
     assert errors == pytest.approx([3.0 + i for i in range(8)])
+    small = [run.name.endswith("-width16") for run in efficiency(PAPER)[:8]]
+    assert [size["small"] for size in picture.numbers["CNO"]] == small
+
+
+def test_figure_3_shows_the_best_the_small_one_and_the_times_of_one_device():
+    sizes = [Size(10**6 * (i + 1), 0.1 * (i + 1), 5.0 - i, "GPU") for i in range(3)]
+    small, elsewhere = Size(800_000, 0.2, 4.5, "GPU", small=True), Size(10**7, 9.0, 1.0, "CPU")
+    by_size, by_time = draw_efficiency({"CNO": [*sizes, small, elsewhere], "FNO": sizes}).axes
+    points = {line.get_label(): line.get_xydata().tolist() for line in by_size.lines}
+    assert points["CNO, the best"] == [[10**7, 1.0]]
+    assert points["CNO, the small one"] == [[800_000, 4.5]]
+    assert points["FNO, the best"] == [[3 * 10**6, 3.0]]
+    assert by_time.get_xlabel() == "seconds an epoch, GPU"
+    assert max(line.get_xdata().max() for line in by_time.lines) < 1.0
+
+
+def test_a_search_is_no_figure_of_the_paper(tmp_path):
+    write_search(tmp_path)
+    report = make_report(tmp_path)
+    (search,) = [picture for picture in report.drawn if picture.name == "search-poisson-cno"]
+    assert search.number == "Search"
+    undrawn = {picture.name for picture in report.undrawn}
+    assert {"figure-3-left-paper", "figure-3-left-best"} <= undrawn
+    assert "cno study efficiency --budget paper" in render(report, no_picture)
+
+
+def write_search(folder: Path) -> None:
+    """What a search of two finished trials and a diverged one would leave."""
+    search = folder / "search-poisson-cno"
+    (search / "trials" / "0000").mkdir(parents=True)
+    (search / "result.json").write_text(json.dumps({"problem": "poisson", "model": "cno"}))
+    (search / "trials" / "0000" / "result.json").write_text(json.dumps({"device": "GPU"}))
+    (search / "trials.csv").write_text(
+        "number,state,validation_error,parameters,seconds_per_epoch,width,error\n"
+        "0,finished,0.01,1000,0.5,16,\n1,diverged,,,,32,no\n2,finished,0.02,2000,0.7,24,\n"
+    )
 
 
 def test_all_numbers_are_in_the_file(tmp_path):
@@ -270,41 +429,117 @@ def test_the_best_preset_stands_beside_the_published_one(tmp_path):
     }
 
 
+def resolution_errors(*, at_training: float) -> dict[str, Any]:
+    """What `measure_resolutions` would write."""
+    errors = {32: 2 * at_training, 64: at_training}
+    summaries = {
+        str(n): {"relative_l1_median_percent": {"normalized": error}} for n, error in errors.items()
+    }
+    return {"training_resolution": 64, "errors": {"test": summaries}, "refused": {"33": "odd"}}
+
+
+def picture_of(folder: Path, name: str) -> Picture:
+    (picture,) = [picture for picture in make_report(folder).pictures if picture.name == name]
+    return picture
+
+
 def test_resolutions_may_lie_in_one_file_of_a_problem(tmp_path):
     run = planned(PAPER, "navier-stokes", "cno")
     finish(tmp_path, run, 2.8)
-    errors = {str(n): {"relative_l1_median_percent": {"normalized": n / 10}} for n in (32, 64, 128)}
-    one = {"training_resolution": 64, "errors": {"test": errors}, "refused": {"33": "odd"}}
-    (tmp_path / "resolution-navier-stokes.json").write_text(json.dumps({run.name: one}))
-    (picture,) = [p for p in make_report(tmp_path).drawn if p.name == "figure-2-right"]
-    assert picture.numbers == {"CNO": {"32": 3.2, "64": 6.4, "128": 12.8}}
+    together = {run.name: resolution_errors(at_training=2.8)}
+    (tmp_path / "resolution-navier-stokes.json").write_text(json.dumps(together))
+    picture = picture_of(tmp_path, "figure-2-right")
+    assert picture.numbers == {"CNO": {"32": 5.6, "64": 2.8}}
+    assert picture.note == "Not measured: FNO; UNet."
+    factors = row(resolution_changes(Results(tmp_path)), "CNO", "ours, paper")
+    assert factors == {"coarser grids": "2.00", "finer grids": "–", "any grids": "2.00"}
+
+
+def test_what_other_weights_measured_is_left_out_and_told(tmp_path):
+    """TF32 changes an error by a percent or two, another training by more."""
+    runs = {model: planned(PAPER, "navier-stokes", model) for model in ("cno", "fno", "unet")}
+    layers = (LayerAliasing("sigma", "ReLU", (8, 8), (8, 8), 1e-2),)
+    audits = []
+    for (model, run), change in zip(runs.items(), (1.01, 1.0, 1.04), strict=True):
+        finish(tmp_path, run, 5.0)
+        folder = tmp_path / "runs" / run.name
+        write_json(resolution_errors(at_training=5.0 * change), folder / "resolution.json")
+        # The error of the weights is in the file, or in the one beside it.
+        error = 5.0 * change if model == "cno" else None
+        audits.append(RunAudit(run.name, "periodic", (8, 8), (), (), layers, error=error))
+    write_json(audit_report(audits, threshold=0.01), tmp_path / "audit-navier-stokes.json")
+    for name in ("figure-2-right", "audit-navier-stokes"):
+        picture = picture_of(tmp_path, name)
+        assert picture.numbers.keys() == {"CNO", "FNO"}
+        assert picture.note == "UNet: measured with other weights than Table 1's; left out."
+        assert picture.note in html.unescape(render(make_report(tmp_path), no_picture))
+
+
+def test_spectra_keep_the_error_of_their_weights(tiny_run, tmp_path):
+    measure_spectra(tiny_run)
+    result = json.loads((tiny_run / "result.json").read_text())
+    error = result["errors"]["test"]["relative_l1_median_percent"]["normalized"]
+    assert read_spectra(tiny_run).error == pytest.approx(error, rel=1e-3)
+    for model, change in (("cno", 1.0), ("fno", 1.1)):
+        run = planned(PAPER, "poisson", model)
+        finish(tmp_path, run, error * change)
+        shutil.copy(tiny_run / "spectra.npz", tmp_path / "runs" / run.name)
+    picture = picture_of(tmp_path, "spectra-poisson")
+    assert picture.numbers.keys() == {"CNO"}
+    assert "FNO: measured with other weights" in picture.note
+
+
+def test_every_committed_measurement_is_of_the_run_beside_it():
+    results = Results(Path(__file__).parents[2] / "results")
+    curves = [
+        (run, curve)
+        for run in compared(results, "navier-stokes").values()
+        if (results.run_folder(run) / "resolution.json").exists()
+        and (curve := results.resolutions(run, run.name))
+    ]
+    assert len(curves) == len(list(results.folder.glob("runs/*/resolution.json")))
+
+
+def test_a_figure_names_the_models_that_it_lacks(tiny_run, tmp_path):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / planned(PAPER, "poisson", "cno").name).symlink_to(tiny_run)
+    finish(tmp_path, planned(BUDGETS["best"], "poisson", "fno"), 4.0)  # no errors of its samples
+    assert picture_of(tmp_path, "figure-5").note == "Not measured: FNO, best; UNet."
+    assert picture_of(tmp_path, "figure-6").note == "Not measured: FNO, best; UNet."
 
 
 def test_searches_and_audits_are_shown(tiny_run, tmp_path):
-    search = tmp_path / "search-poisson-cno"
-    search.mkdir()
-    (search / "result.json").write_text(json.dumps({"problem": "poisson", "model": "cno"}))
-    (search / "trials.csv").write_text(
-        "number,state,validation_error,parameters,seconds_per_epoch,width,error\n"
-        "0,finished,0.01,1000,0.5,16,\n1,diverged,,,,32,no\n2,finished,0.02,2000,0.7,24,\n"
-    )
+    write_search(tmp_path)
     audit = audit_run(tiny_run, samples=1, resolutions=(12, 24), device="cpu")
     write_json(audit_report([audit], threshold=0.01), tmp_path / "audit-poisson.json")
     assert read_audits(tmp_path / "audit-poisson.json") == [audit]
     drawn = {picture.name: picture for picture in make_report(tmp_path).drawn}
     trials = drawn["search-poisson-cno"].numbers["CNO"]
     assert [trial["error"] for trial in trials] == [1.0, 2.0]
+    assert [trial["device"] for trial in trials] == ["GPU", ""]  # of one the folder is elsewhere
+    note = "Times are those of GPU alone, not of 1 trained elsewhere."
+    assert drawn["search-poisson-cno"].note == note
     assert drawn["audit-poisson"].numbers["tiny"]["worst"] == audit.worst
     assert drawn["audit-poisson"].draw() is not None
 
 
-def test_hyper_parameters_are_those_of_the_models(tmp_path):
-    tables = {table.number: table for table in all_tables(Results(tmp_path))}
-    assert row(tables["Table 11"], "Navier-Stokes equations") == {
+def test_hyper_parameters_are_those_of_the_models():
+    assert row(hyper_parameters(11, "fno"), "Navier-Stokes equations", "both") == {
         "pad": "0", "modes": "16", "width": "128", "layers": "5",
         "rate": "0.001", "γ": "0.98", "decay": "1e-06", "batch": "32",
     }  # fmt: skip
-    assert row(tables["Table 6"], "Wave equation")["layers"] == "4"
+    assert row(hyper_parameters(6, "ffnn"), "Wave equation", "both")["layers"] == "4"
+
+
+def test_a_printed_row_that_contradicts_its_count_stands_beside_ours():
+    table = hyper_parameters(12, "cno")
+    assert row(table, "Compressible Euler", "published")["width"] == "48"
+    ours = row(table, "Compressible Euler", "ours")["width"]
+    assert ours == str(our_value("cno", "airfoil", "width"))
+    said = "with width = 48 as printed the network would have 29.0M parameters; 7.3M are printed"
+    assert said in table.note
+    assert "but for 4 rows (2 in Table 10, 2 in Table 12)" in tables_6_to_12().note
+    assert "The paper does not give: batch." in hyper_parameters(8, "resnet").note
 
 
 def test_few_colours_change_no_field():

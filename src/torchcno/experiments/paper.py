@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from torchcno.models.tables import table
+
 PROBLEM_TITLES: dict[str, str] = {
     "poisson": "Poisson equation",
     "wave": "Wave equation",
@@ -85,6 +87,7 @@ FILTERS: dict[tuple[int, float], float] = {
 }
 # Table 3, navier-stokes with N_σ = 2 and c_h = 0.8: N_tap, at twice the sampling rate, -> percent.
 TAPS: dict[int, float] = {12: 2.76, 16: 2.72, 20: 2.70, 24: 2.75}
+TAP_SECONDS: dict[int, float] = {12: 4.37, 20: 5.26}  # seconds an epoch, in the text beside it
 
 
 @dataclass(frozen=True)
@@ -118,10 +121,15 @@ SEEDS: dict[str, dict[str, MeanStd]] = _seeds({
 
 @dataclass(frozen=True)
 class Range:
-    """The fewest and the most parameters of a model's search, in millions."""
+    """The least and the most of what the paper gives a range for."""
 
     least: float
     most: float
+
+    def __str__(self) -> str:
+        """As the paper prints it."""
+        ends = dict.fromkeys((f"{self.least:g}", f"{self.most:g}"))
+        return "–".join(ends)
 
 
 def _ranges(
@@ -133,7 +141,7 @@ def _ranges(
     }
 
 
-# Table 5.
+# Table 5, in millions.
 PARAMETER_RANGES: dict[str, dict[str, Range]] = _ranges(
     ("ffnn", "galerkin-transformer", "resnet", "unet", "deeponet", "fno", "cno"), {
     #                            FFNN  GT    ResNet UNet  DON   FNO   CNO
@@ -159,6 +167,91 @@ PARAMETER_RANGES: dict[str, dict[str, Range]] = _ranges(
 HYPER_PARAMETER_TABLES: dict[int, str] = {
     6: "ffnn", 7: "unet", 8: "resnet", 9: "deeponet", 10: "galerkin-transformer", 11: "fno",
     12: "cno",
+}
+
+_TRAINING = ("learning_rate", "gamma", "weight_decay")  # η, γ, w
+# Their rows as printed, by the names of our fields. What we run differs where a row contradicts
+# its own number of parameters.
+HYPER_PARAMETERS: dict[str, dict[str, dict[str, float]]] = {
+    "ffnn": table((*_TRAINING, "layers", "width"), {
+        #                           η     γ     w     L   d
+        "poisson":                 (5e-4, 0.98, 1e-6, 10, 512),
+        "wave":                    (1e-3, 0.98, 1e-6, 4,  256),
+        "smooth-transport":        (1e-3, 1.0,  0.0,  16, 256),
+        "discontinuous-transport": (5e-4, 1.0,  0.0,  6,  512),
+        "allen-cahn":              (5e-4, 0.98, 0.0,  8,  512),
+        "navier-stokes":           (1e-3, 1.0,  1e-6, 16, 256),
+        "darcy":                   (5e-4, 0.98, 1e-6, 16, 256),
+        "airfoil":                 (5e-4, 1.0,  0.0,  16, 32),
+    }),
+    "unet": table((*_TRAINING, "channels"), {
+        #                           η     γ     w     c
+        "poisson":                 (1e-3, 0.98, 0.0,  32),
+        "wave":                    (1e-3, 1.0,  1e-6, 64),
+        "smooth-transport":        (1e-3, 0.98, 1e-6, 16),
+        "discontinuous-transport": (1e-3, 0.98, 1e-6, 32),
+        "allen-cahn":              (5e-4, 0.98, 1e-6, 64),
+        "navier-stokes":           (5e-4, 0.98, 1e-6, 64),
+        "darcy":                   (1e-3, 0.98, 0.0,  32),
+        "airfoil":                 (1e-3, 0.98, 1e-6, 32),
+    }),
+    "resnet": table((*_TRAINING, "channels", "residual_blocks"), {
+        #                           η     γ     w     c   N_res
+        "poisson":                 (1e-3, 0.98, 0.0,  8,  8),
+        "wave":                    (1e-3, 0.98, 1e-6, 16, 8),
+        "smooth-transport":        (1e-3, 0.98, 1e-6, 32, 6),
+        "discontinuous-transport": (1e-3, 0.98, 1e-6, 32, 4),
+        "allen-cahn":              (1e-3, 0.98, 1e-6, 32, 4),
+        "navier-stokes":           (1e-3, 0.98, 1e-6, 64, 8),
+        "darcy":                   (1e-3, 0.98, 0.0,  8,  8),
+        "airfoil":                 (1e-3, 1.0,  0.0,  32, 8),
+    }),
+    "deeponet": table(
+        (*_TRAINING, "bases", "trunk_layers", "trunk_width", "branch_levels", "residual_blocks"), {
+        #                           η     γ     w     p    L  d    M  N_res
+        "poisson":                 (1e-3, 0.98, 0.0,  500, 8, 128, 4, 4),
+        "wave":                    (5e-4, 0.98, 0.0,  100, 4, 512, 4, 4),
+        "smooth-transport":        (5e-4, 0.98, 0.0,  500, 8, 128, 4, 0),
+        "discontinuous-transport": (5e-4, 0.98, 0.0,  100, 8, 512, 4, 4),
+        "allen-cahn":              (5e-4, 0.98, 1e-6, 50,  8, 512, 4, 4),
+        "navier-stokes":           (5e-4, 0.98, 1e-6, 100, 8, 512, 6, 2),
+        "darcy":                   (5e-4, 0.98, 0.0,  500, 8, 512, 4, 4),
+        "airfoil":                 (5e-4, 0.98, 1e-6, 500, 8, 256, 4, 4),
+    }),
+    "galerkin-transformer": table(
+        ("blocks", "heads", "width", "decoder_layers", "decoder_width", "modes"), {
+        #                           n  h  d    L  d_v k_max
+        "poisson":                 (4, 4, 64,  2, 64, 16),
+        "wave":                    (4, 4, 64,  2, 64, 16),
+        "smooth-transport":        (4, 2, 128, 3, 64, 16),
+        "discontinuous-transport": (8, 2, 128, 4, 64, 16),
+        "allen-cahn":              (2, 4, 128, 2, 32, 16),
+        "navier-stokes":           (2, 2, 256, 2, 64, 16),
+        "darcy":                   (4, 2, 256, 2, 32, 16),
+        "airfoil":                 (2, 4, 64,  4, 64, 16),
+    }),
+    "fno": table((*_TRAINING, "pad", "modes", "width", "layers"), {
+        #                           η     γ     w     pad k_max d_v  L
+        "poisson":                 (1e-3, 0.98, 1e-6, 0,  16,   16,  5),
+        "wave":                    (1e-3, 0.98, 1e-6, 0,  20,   16,  4),
+        "smooth-transport":        (1e-3, 0.98, 1e-6, 4,  20,   32,  5),
+        "discontinuous-transport": (1e-3, 0.98, 1e-6, 4,  16,   32,  5),
+        "allen-cahn":              (1e-3, 0.98, 1e-6, 0,  20,   16,  3),
+        "navier-stokes":           (1e-3, 0.98, 1e-6, 0,  16,   128, 5),
+        "darcy":                   (1e-3, 0.98, 1e-6, 0,  24,   16,  2),
+        "airfoil":                 (1e-3, 0.98, 1e-6, 8,  24,   32,  3),
+    }),
+    "cno": table((*_TRAINING, "levels", "width", "neck_blocks", "skip_blocks"), {
+        #                           η     γ     w      M  d_e N_res,b N_res,i
+        "poisson":                 (1e-3, 0.98, 1e-6,  3, 16, 6,      4),
+        "wave":                    (1e-3, 0.98, 1e-10, 3, 48, 6,      4),
+        "smooth-transport":        (1e-3, 0.98, 1e-6,  3, 32, 6,      2),
+        "discontinuous-transport": (1e-3, 0.98, 1e-6,  3, 32, 4,      5),
+        "allen-cahn":              (1e-3, 0.98, 1e-6,  3, 48, 8,      4),
+        "navier-stokes":           (1e-3, 0.98, 1e-10, 3, 32, 8,      1),
+        "darcy":                   (1e-3, 0.98, 1e-6,  3, 48, 4,      4),
+        "airfoil":                 (1e-3, 0.98, 1e-10, 4, 48, 8,      1),
+    }),
 }
 
 # Their last columns: the selected models.
@@ -193,6 +286,20 @@ TABLE_13: Errors = _errors(ABLATED, {
     "airfoil":                 ((0.35, 0.38,        0.37),
                                 (0.59, 0.62,        0.59)),
 })
+# SM, "Ablation Studies", training time: by how much faster an ablated CNO trains, about. "Equal"
+# and "similar" are 1; of the airfoil without filters nothing is said.
+ABLATION_SPEEDUPS: dict[str, dict[str, Range]] = {
+    "cno-no-filters": {
+        "poisson": Range(1.75, 1.75), "wave": Range(1.1, 1.1), "smooth-transport": Range(1.1, 1.1),
+        "discontinuous-transport": Range(1, 1), "allen-cahn": Range(1.1, 1.1),
+        "navier-stokes": Range(1.25, 1.25), "darcy": Range(1.35, 1.35),
+    },
+    "cno-no-skip-blocks": {
+        "poisson": Range(1.75, 1.75), "wave": Range(1.1, 1.15), "smooth-transport": Range(1, 1),
+        "discontinuous-transport": Range(1.1, 1.15), "allen-cahn": Range(1, 1),
+        "navier-stokes": Range(1.25, 1.25), "darcy": Range(1.25, 1.25), "airfoil": Range(1.1, 1.15),
+    },
+}
 # fmt: on
 
 PARAMETERS: dict[str, dict[str, float]] = {
@@ -223,17 +330,79 @@ class PowerLaw:
         return (samples / self.samples_for_one_percent) ** -self.rate
 
 
-# Figure 3, right, and the text beside it: navier-stokes.
+# Figure 3, right, and the text beside it: navier-stokes. The text says neither which row of a
+# table the best CNO is nor the N_0 of the small one.
 SCALING: dict[str, PowerLaw] = {
     "cno": PowerLaw(0.37, 14_300),
     "fno": PowerLaw(0.28, 60_100),
     "galerkin-transformer": PowerLaw(0.27, 133_200),
 }
-SMALL_CNO_RATE = 0.3  # r of the CNO of 0.82M parameters there; its N_0 is not given
-SMALL_CNO_PARAMETERS = 0.82
+SMALL_CNO_RATE = 0.3  # r
+SCALING_PARAMETERS: dict[str, float] = {"cno": 7.8, "small cno": 0.82}  # in millions
+FIGURE_27_CNO_RATE = 0.5  # r, about, as the SM has it beside the figure: of poisson, wave or both
+
+# Figure 2, right, and the text beside it: the largest error on other grids over that on the grid of
+# training, on coarser and on finer ones. Of the U-Net only the largest of all is given; the CNO,
+# whose error is called invariant, has 1.
+RESOLUTION_FACTORS: dict[str, dict[str, float]] = {
+    "cno": {"any": 1.0},
+    "fno": {"coarser": 1.25, "finer": 1.10},
+    "unet": {"any": 3.0},
+}
 
 # SM, "On the Choice of the RPB benchmarks": errors in percent on the vorticity benchmark.
 VORTICITY: dict[str, float] = {"fno": 1.15, "cno": 0.96}
+
+
+@dataclass(frozen=True)
+class Modes:
+    """How many modes an axis approximate the outputs of a problem, about."""
+
+    modes: int  # N_f
+    error: float  # relative L1
+    statistic: str  # of the error, over samples
+
+
+# There, too, and in figure 26.
+MODES: dict[str, Modes] = {
+    "vorticity": Modes(20, 0.01, "largest"),
+    "navier-stokes": Modes(100, 0.02, "mean"),
+}
+# There, too: orders of magnitude of the seconds a sample, the inference on an NVIDIA Quadro T2000.
+SECONDS: dict[str, dict[str, float]] = {
+    "vorticity": {"solver": 1e-3, "cno": 1e-4, "fno": 1e-4},
+    "navier-stokes": {"solver": 1e-1, "cno": 1e-4},
+}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What the text says of a field of the recipe or of a network, to be compared with ours."""
+
+    field: str
+    value: float | str
+    models: tuple[str, ...]
+    place: str  # the section of the supplement
+
+
+_DETAILS = "Training Details"
+_GT = ("galerkin-transformer",)
+_OTHERS = tuple(model for model in COMPARED if model not in _GT)
+PROTOCOL: tuple[Statement, ...] = (
+    Statement("optimizer", "adam", COMPARED, _DETAILS),
+    Statement("epochs", 1000, COMPARED, _DETAILS),
+    Statement("patience", 50, COMPARED, _DETAILS),
+    Statement("loss", "l1", _OTHERS, _DETAILS),
+    Statement("loss", "weighted-l2", _GT, _DETAILS),
+    Statement("schedule", "step", _OTHERS, _DETAILS),
+    Statement("epochs_a_step", 1, _OTHERS, _DETAILS),  # between two reductions of the rate by γ
+    Statement("schedule", "one-cycle", _GT, _DETAILS),
+    Statement("learning_rate", 5e-4, _GT, _DETAILS),
+    Statement("batch_size", 10, ("ffnn", "unet", "deeponet"), _DETAILS),
+    Statement("batch_size", 32, ("fno", "cno"), _DETAILS),
+    Statement("activation", "gelu", ("fno",), "Fourier Neural Operator"),
+    Statement("lift_layers", 1, ("fno",), "Fourier Neural Operator"),
+)
 
 # The numbers of the figures of error distributions and of samples, by problem.
 DISTRIBUTION_FIGURES: dict[str, int] = {

@@ -10,11 +10,11 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from torchcno.experiments import paper
+from torchcno.experiments.cells import Table
 from torchcno.experiments.pictures import data_uri
-from torchcno.experiments.report_figures import SPLITS, Picture, all_pictures
+from torchcno.experiments.report_figures import Picture, all_pictures
 from torchcno.experiments.results import Results
-from torchcno.experiments.tables import Table, all_tables, rankings
+from torchcno.experiments.tables import all_tables
 from torchcno.experiments.trained import write_json
 from torchcno.training.checkpoint import write_atomically
 
@@ -26,7 +26,6 @@ class Report:
     results: Results
     tables: list[Table]
     pictures: list[Picture]
-    rankings: list[dict[str, Any]]
 
     @property
     def drawn(self) -> list[Picture]:
@@ -45,12 +44,12 @@ class Report:
             "runs": sorted(self.results.finished),
             "tables": {table.name: table.numbers for table in self.tables},
             "figures": {picture.name: picture.numbers for picture in self.drawn},
-            "rankings": self.rankings,
             "missing": {
                 f"{study}, {budget.name}": names
                 for study, budget, names, _ in self.results.missing()
                 if names
             },
+            "unreadable": {one.name: one.damage.file.name for one in self.results.unreadable()},
             "deviations": self.results.deviations,
         }
 
@@ -60,7 +59,7 @@ def make_report(folder: Path) -> Report:
     results = Results(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} does not exist; name the --out folder of `cno study`.")
-    return Report(results, all_tables(results), all_pictures(results), rankings(results))
+    return Report(results, all_tables(results), all_pictures(results))
 
 
 def write_report(report: Report, page: Path) -> list[Path]:
@@ -98,9 +97,6 @@ def render(report: Report, embed: Callable[[Picture], str] = embedded) -> str:
         devices=sorted({result["device"] for result in finished}),
         versions=sorted({f"torch {result['versions']['torch']}" for result in finished}),
         missing=list(report.results.missing()),
-        models=paper.MODEL_TITLES,
-        problems=paper.PROBLEM_TITLES,
-        splits=SPLITS,
         embed=embed,
     )
 
@@ -132,6 +128,9 @@ TEX = {
     "σ": r"$\sigma$",
     "–": "--",
     "²": r"$^2$",
+    "³": r"$^3$",
+    "τ": r"$\tau$",
+    "^": r"\^{}",
     "×": r"$\times$",
     "γ": r"$\gamma$",
     "“": "``",

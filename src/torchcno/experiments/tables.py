@@ -1,85 +1,45 @@
 """The tables of the paper with our numbers beside the published ones, as data."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import mean, stdev
-from typing import Any
-
-import torch
 
 from torchcno.experiments import paper
-from torchcno.experiments.build import build_model, model_class
-from torchcno.experiments.results import Results
-from torchcno.experiments.studies import (
-    Budget,
-    filter_runs,
-    planned,
-    tap_runs,
+from torchcno.experiments.cells import (
+    EMPTY,
+    PUBLISHED,
+    SPLIT_TITLES,
+    Cell,
+    Row,
+    Table,
+    begun,
+    mark_best,
+    ours,
+    percent,
+    plain,
+    row_of_errors,
 )
-from torchcno.models import ParameterCount, count_parameters
-from torchcno.problems import PROBLEMS
-
-SPLIT_TITLES = {"test": "In", "ood": "Out"}
-TRAINING_TITLES = {
-    "learning_rate": "rate",
-    "gamma": "γ",
-    "weight_decay": "decay",
-    "batch_size": "batch",
-}
-PUBLISHED = "published"  # whose numbers a row has; ours have the name of their budget
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A number of a table; without a value, not measured."""
-
-    value: float | None = None
-    text: str = "–"
-    best: bool = False
-
-
-@dataclass(frozen=True)
-class Row:
-    """Numbers of one source."""
-
-    labels: tuple[str, ...]
-    cells: tuple[Cell, ...]
-    published: bool = False  # of the paper, not ours
-    begins: bool = False  # a group of rows that belong together
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table under its number in the paper."""
-
-    name: str  # of its files
-    number: str
-    title: str
-    labels: tuple[str, ...]  # heads of the columns of words
-    columns: tuple[str, ...]  # heads of the columns of numbers
-    rows: tuple[Row, ...]
-    note: str = ""
-
-    @property
-    def numbers(self) -> list[dict[str, Any]]:
-        """The rows for a JSON file."""
-        return [
-            {
-                **dict(zip(self.labels, row.labels, strict=True)),
-                "values": {
-                    column: cell.value
-                    for column, cell in zip(self.columns, row.cells, strict=True)
-                },
-            }
-            for row in self.rows
-        ]  # fmt: skip
+from torchcno.experiments.protocol import departures, hyper_parameters, tables_6_to_12
+from torchcno.experiments.rankings import ranking_table
+from torchcno.experiments.results import Results
+from torchcno.experiments.statements import (
+    ablation_times,
+    inference_times,
+    modes,
+    resolution_changes,
+    scaling_laws,
+    stands_in,
+    vorticity,
+)
+from torchcno.experiments.studies import Budget, PlannedRun, filter_runs, planned, tap_runs
 
 
 def all_tables(results: Results) -> list[Table]:
-    """Every table of the paper, in its order."""
+    """Every table of the paper, in its order, then what its text has numbers of."""
     return [
         table_1(results, "normalized"),
+        departures(results),
+        ranking_table(results, _cases(results)),
         table_1(results, "physical"),
         table_2(results),
         table_3(results),
@@ -88,6 +48,11 @@ def all_tables(results: Results) -> list[Table]:
         tables_6_to_12(),
         *(hyper_parameters(n, model) for n, model in paper.HYPER_PARAMETER_TABLES.items()),
         table_13(results),
+        ablation_times(results, _problems(results)),
+        resolution_changes(results),
+        scaling_laws(results),
+        modes(results),
+        inference_times(results),
         vorticity(results),
     ]
 
@@ -95,31 +60,32 @@ def all_tables(results: Results) -> list[Table]:
 def table_1(results: Results, space: str) -> Table:
     """Errors of all models, in and out of distribution; published ones are of scaled fields."""
     rows: list[Row] = []
-    published = paper.TABLE_1 if space == "normalized" else {}
+    scaled = space == "normalized"
+    published = paper.TABLE_1 if scaled else {}
     for problem, split in _cases(results):
         group = _group(results, problem, split, space, paper.COMPARED, published)
-        simple = (
-            _mean_field(results, problem, split, space),
-            percent(results.linear_error(problem, split, space)),
+        networks = [replace(row, cells=(*row.cells, EMPTY)) for row in group]
+        labels = paper.PROBLEM_TITLES[problem], SPLIT_TITLES[split]
+        others = {
+            "mean field": mean_field(results, problem, split, space),
+            "linear map": percent(results.linear_error(problem, split, space)),
+        }
+        blank = (EMPTY,) * len(paper.COMPARED)
+        rows += begun(
+            [*networks, *(Row((*labels, by), (*blank, cell)) for by, cell in others.items())]
         )
-        first = next(row for row in group if not row.published)
-        group = [
-            replace(row, cells=(*row.cells, *(simple if row is first else [Cell(text="")] * 2)))
-            for row in group
-        ]
-        rows += _begun(group)
-    scaled = space == "normalized"
     return Table(
         "table-1" if scaled else "table-1-physical",
         "Table 1" if scaled else "Table 1, physical",
         "Relative median L1 errors in percent, "
         + ("of fields scaled to [0, 1], as published" if scaled else "of physical fields"),
         ("problem", "split", "by"),
-        (*(paper.MODEL_TITLES[m] for m in paper.COMPARED), "mean field", "linear"),
+        (*(paper.MODEL_TITLES[m] for m in paper.COMPARED), "no network"),
         tuple(rows),
         "The mean field is the training set's mean output, whatever the input: an error near it "
-        "means that nothing was learnt. Linear is ridge regression on the training samples (python "
-        "validation/linear.py): an error above it means that a matrix would have done better."
+        "means that nothing was learnt. The linear map is ridge regression on the training samples "
+        "(python validation/linear.py): an error above it means that a matrix would have done "
+        "better."
         + (
             " The published errors are the best of a search, of one initialisation; Table 4 has "
             "those of ten."
@@ -133,7 +99,7 @@ def table_13(results: Results) -> Table:
     """The two ablations."""
     rows: list[Row] = []
     for problem, split in _cases(results):
-        rows += _begun(_group(results, problem, split, "normalized", paper.ABLATED, paper.TABLE_13))
+        rows += begun(_group(results, problem, split, "normalized", paper.ABLATED, paper.TABLE_13))
     return Table(
         "table-13",
         "Table 13",
@@ -150,13 +116,13 @@ def table_2(results: Results) -> Table:
     rows: list[Row] = []
     for upsampling in sorted({n for n, _ in paper.FILTERS}):
         label = f"N_σ = {upsampling}"
-        group = [_row((label, PUBLISHED), [paper.FILTERS[upsampling, c] for c in widths])]
+        group = [row_of_errors((label, PUBLISHED), [paper.FILTERS[upsampling, c] for c in widths])]
         for budget in results.budgets:
             runs = filter_runs(budget)
             found = [runs.get((upsampling, c)) for c in widths]
             errors = [None if run is None else results.error(run, "test") for run in found]
-            group.append(_row((label, _ours(budget)), errors))
-        rows += _begun(group)
+            group.append(row_of_errors((label, ours(budget)), errors))
+        rows += begun(group)
     return Table(
         "table-2",
         "Table 2",
@@ -165,28 +131,41 @@ def table_2(results: Results) -> Table:
         ("upsampling", "by"),
         tuple(f"c_h = {c:g}" for c in widths),
         tuple(rows),
-        _stands_in(results),
+        stands_in(results).strip(),
     )
 
 
 def table_3(results: Results) -> Table:
-    """The number of taps."""
-    rows = [_row((PUBLISHED,), list(paper.TAPS.values()))]
+    """The number of taps, and the time of an epoch, which the text has of two."""
+    rows = [row_of_errors(("error", PUBLISHED), paper.TAPS.values())]
+    times = [_seconds(PUBLISHED, [paper.TAP_SECONDS.get(taps) for taps in paper.TAPS])]
     for budget in results.budgets:
-        runs = tap_runs(budget)
-        found = [runs.get(taps) for taps in paper.TAPS]
-        errors = [None if run is None else results.error(run, "test") for run in found]
-        rows.append(_row((_ours(budget),), errors))
+        by_taps = tap_runs(budget)
+        runs = [by_taps.get(taps) for taps in paper.TAPS]
+        errors = [None if run is None else results.error(run, "test") for run in runs]
+        rows.append(row_of_errors(("error", ours(budget)), errors))
+        times.append(_seconds(ours(budget), [_epoch_seconds(results, run) for run in runs]))
     return Table(
         "table-3",
         "Table 3",
         "Taps of the CNO's filters on the Navier-Stokes equations, N_σ = 2, c_h = 0.8: test error "
-        "in percent",
-        ("by",),
+        "in percent, and seconds an epoch",
+        ("what", "by"),
         tuple(f"N_tap = {taps}" for taps in paper.TAPS),
-        tuple(_begun(rows)),
-        _stands_in(results),
+        (*begun(rows), *begun(times)),
+        "The paper gives times of two rows and not the device; ours are of runs that may have "
+        "shared one." + stands_in(results),
     )
+
+
+def _seconds(by: str, seconds: Sequence[float | None]) -> Row:
+    cells = tuple(plain(value, ".2f") for value in seconds)
+    return Row(("seconds an epoch", by), cells, published=by == PUBLISHED)
+
+
+def _epoch_seconds(results: Results, run: PlannedRun | None) -> float | None:
+    result = None if run is None else results.finished.get(run.name)
+    return None if result is None else float(result["seconds_per_epoch"])
 
 
 def table_4(results: Results) -> Table:
@@ -204,13 +183,13 @@ def table_4(results: Results) -> Table:
         ]
         for budget in results.budgets:
             cells = [_over_seeds(results, budget, problem, model) for model in paper.SEEDED]
-            group.append(Row((title, _ours(budget)), tuple(mark_best(cells))))
-        rows += _begun(group)
+            group.append(Row((title, ours(budget)), tuple(mark_best(cells))))
+        rows += begun(group)
     return Table(
         "table-4",
         "Table 4",
         "Initialisations: mean ± standard deviation of the test errors in percent, and how many "
-        "initialisations where they are not ten",
+        "initialisations where some are missing",
         ("problem", "by"),
         tuple(paper.MODEL_TITLES[m] for m in paper.SEEDED),
         tuple(rows),
@@ -223,7 +202,7 @@ def table_5() -> Table:
     rows = [
         Row(
             (paper.PROBLEM_TITLES[problem],),
-            tuple(Cell(r.most, f"{r.least:g}–{r.most:g}") for r in ranges.values()),
+            tuple(Cell(r.most, str(r)) for r in ranges.values()),
             published=True,
         )
         for problem, ranges in paper.PARAMETER_RANGES.items()
@@ -238,107 +217,11 @@ def table_5() -> Table:
     )
 
 
-def tables_6_to_12() -> Table:
-    """Parameter counts of the selected models, both ways."""
-    rows: list[Row] = []
-    for problem, published in paper.PARAMETERS.items():
-        title = paper.PROBLEM_TITLES[problem]
-        group = [
-            Row(
-                (title, PUBLISHED),
-                tuple(Cell(published[m], f"{published[m]:.1f}") for m in paper.COMPARED),
-                published=True,
-            )
-        ]
-        if problem in PROBLEMS:
-            counts = [_count(model, problem) for model in paper.COMPARED]
-            for label, which in (("entries", 0), ("reals", 1)):
-                cells = (Cell(count[which], f"{count[which] / 1e6:.2f}") for count in counts)
-                group.append(Row((title, label), tuple(cells)))
-        rows += _begun(group)
-    return Table(
-        "tables-6-12",
-        "Tables 6 to 12",
-        "Learnt parameters of the selected models, in millions",
-        ("problem", "counted"),
-        tuple(paper.MODEL_TITLES[m] for m in paper.COMPARED),
-        tuple(rows),
-        "A complex weight is one entry of a tensor and two real numbers: the paper counts the "
-        "entries of FNO and the reals of GT. The hyper-parameters are the paper's; where two of "
-        "its rows contradict its counts, the counts decide.",
-    )
-
-
-def hyper_parameters(number: int, model: str) -> Table:
-    """Tables 6 to 12 one by one: what the selected models are made of and trained with."""
-    network, training = model_class(model).PAPER, model_class(model).PAPER_TRAINING
-    names = [name for name in network["poisson"] if name != "size"]
-    rows = []
-    for problem in paper.PROBLEM_TITLES:
-        values = [network[problem][name] for name in names]
-        values += [training[problem][name] for name in TRAINING_TITLES]
-        rows.append(Row((paper.PROBLEM_TITLES[problem],), tuple(Cell(v, f"{v:g}") for v in values)))
-    return Table(
-        f"table-{number}",
-        f"Table {number}",
-        f"{paper.MODEL_TITLES[model]}: hyper-parameters of the selected models, as we run them",
-        ("problem",),
-        (*(name.replace("_", " ") for name in names), *TRAINING_TITLES.values()),
-        tuple(rows),
-    )
-
-
-def vorticity(results: Results) -> Table:
-    """The errors in the text of the supplement on a problem that coarse grids resolve."""
-    models = tuple(paper.VORTICITY)
-    rows = [_row((PUBLISHED,), paper.VORTICITY.values())]
-    for budget in results.budgets:
-        runs = (planned(budget, "vorticity", m) for m in models)
-        rows.append(_row((_ours(budget),), [results.error(run, "test") for run in runs]))
-    return Table(
-        "vorticity",
-        "SM, vorticity",
-        "The counter-example of “On the Choice of the RPB benchmarks”: test error in percent",
-        ("by",),
-        tuple(paper.MODEL_TITLES[m] for m in models),
-        tuple(_begun(rows)),
-    )
-
-
-def rankings(results: Results) -> list[dict[str, Any]]:
-    """Where all models are measured: the best of them, ours and the paper's."""
-    found = []
-    for problem, split in _cases(results):
-        published = paper.TABLE_1[problem, split]
-        for budget in results.budgets:
-            errors = {
-                model: results.error(planned(budget, problem, model), split)
-                for model in paper.COMPARED
-            }
-            known = {model: error for model, error in errors.items() if error is not None}
-            if len(known) == len(errors):
-                ours = min(known, key=lambda model: known[model])
-                best = min(published.values())
-                # Two models may share the first place at the published precision.
-                winners = [model for model, error in published.items() if error == best]
-                found.append(
-                    {
-                        "problem": problem,
-                        "split": split,
-                        "budget": budget.name,
-                        "paper": winners,
-                        "ours": ours,
-                        "met": ours in winners,
-                    }
-                )
-    return found
-
-
-def percent(value: float | None) -> Cell:
-    """An error as the paper prints it."""
-    if value is None:
-        return Cell()
-    return Cell(value, f"{value:.2f}" if value < 100 else f"{value:.1f}")
+def mean_field(results: Results, problem: str, split: str, space: str = "normalized") -> Cell:
+    """The mean field's error, which any run of the problem on all samples knows."""
+    runs = (planned(b, problem, model) for b in results.budgets for model in paper.COMPARED)
+    errors = (results.mean_field_error(run, split, space) for run in runs)
+    return percent(next((error for error in errors if error is not None), None))
 
 
 def _group(
@@ -354,32 +237,11 @@ def _group(
     rows = []
     if published:
         errors = [published[problem, split][model] for model in models]
-        rows.append(_row((*labels, PUBLISHED), errors))
+        rows.append(row_of_errors((*labels, PUBLISHED), errors))
     for budget in results.budgets:
-        ours = [results.error(planned(budget, problem, model), split, space) for model in models]
-        rows.append(_row((*labels, _ours(budget)), ours))
+        found = [results.error(planned(budget, problem, model), split, space) for model in models]
+        rows.append(row_of_errors((*labels, ours(budget)), found))
     return rows
-
-
-def _ours(budget: Budget) -> str:
-    return f"ours, {budget.name}"
-
-
-def _row(labels: tuple[str, ...], errors: Iterable[float | None]) -> Row:
-    cells = tuple(mark_best([percent(error) for error in errors]))
-    return Row(labels, cells, published=labels[-1] == PUBLISHED)
-
-
-def mark_best(cells: Sequence[Cell]) -> list[Cell]:
-    """The cells with the least of them marked, if there are others to compare with."""
-    known = [cell.value for cell in cells if cell.value is not None]
-    if len(known) < 2:
-        return list(cells)
-    return [replace(cell, best=cell.value == min(known)) for cell in cells]
-
-
-def _begun(rows: Sequence[Row]) -> list[Row]:
-    return [replace(row, begins=i == 0) for i, row in enumerate(rows)]
 
 
 def _problems(results: Results) -> list[str]:
@@ -393,29 +255,11 @@ def _cases(results: Results) -> list[tuple[str, str]]:
     return [(problem, split) for problem in _problems(results) for split in SPLIT_TITLES]
 
 
-def _mean_field(results: Results, problem: str, split: str, space: str) -> Cell:
-    """The mean field's error, which any run of the problem on all samples knows."""
-    runs = (planned(b, problem, model) for b in results.budgets for model in paper.COMPARED)
-    errors = (results.mean_field_error(run, split, space) for run in runs)
-    return percent(next((error for error in errors if error is not None), None))
-
-
 def _over_seeds(results: Results, budget: Budget, problem: str, model: str) -> Cell:
-    runs = (planned(budget, problem, model, seed=seed) for seed in range(10))
+    runs = (planned(budget, problem, model, seed=seed) for seed in range(budget.seeds))
     errors = [e for run in runs if (e := results.error(run, "test")) is not None]
     if not errors:
         return Cell()
-    count = "" if len(errors) == 10 else f" ({len(errors)})"
+    count = "" if len(errors) == budget.seeds else f" ({len(errors)} of {budget.seeds})"
     spread = f" ± {stdev(errors):.2f}" if len(errors) > 1 else ""
     return Cell(mean(errors), f"{mean(errors):.2f}{spread}{count}")
-
-
-def _stands_in(results: Results) -> str:
-    trial = [budget for budget in results.budgets if budget.trial]
-    return f"Our trial is on the {trial[0].problems([])[0]} problem." if trial else ""
-
-
-@cache
-def _count(model: str, problem: str) -> ParameterCount:
-    with torch.device("meta"):  # counted, not allocated
-        return count_parameters(build_model(model, problem))

@@ -69,8 +69,8 @@ class Recipe:
 
 
 PRESETS: dict[str, Recipe] = {
-    # The paper's protocol, with what its text leaves open read from the authors' implementation. So
-    # is the patience: with the text's 50 epochs a run stops on noise (docs/training.md).
+    # The paper's protocol, read from the authors' implementation where its text is silent or says
+    # otherwise: with the text's patience of 50 epochs a run stops on noise (docs/training.md).
     "paper": Recipe(),
     # The error in evaluation mode jumps while the rate is high, because batch-norm's running
     # statistics lag: averaged weights with recomputed statistics make the curve smooth, so nothing

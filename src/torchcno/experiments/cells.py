@@ -1,0 +1,97 @@
+"""A table as data: what HTML, LaTeX and JSON are made of."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torchcno.experiments.studies import Budget
+
+SPLIT_TITLES = {"test": "In", "ood": "Out"}
+PUBLISHED = "published"  # whose numbers a row has; ours have the name of their budget
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number of a table, or a word; without a value, not measured."""
+
+    value: float | str | None = None
+    text: str = "–"
+    best: bool = False
+
+
+EMPTY = Cell(text="")  # where there is nothing to measure
+
+
+@dataclass(frozen=True)
+class Row:
+    """Numbers of one source."""
+
+    labels: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    published: bool = False  # of the paper, not ours
+    begins: bool = False  # a group of rows that belong together
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table under its number in the paper."""
+
+    name: str  # of its files
+    number: str
+    title: str
+    labels: tuple[str, ...]  # heads of the columns of words
+    columns: tuple[str, ...]  # heads of the columns of numbers
+    rows: tuple[Row, ...]
+    note: str = ""
+
+    @property
+    def numbers(self) -> list[dict[str, Any]]:
+        """The rows for a JSON file."""
+        return [
+            {
+                **dict(zip(self.labels, row.labels, strict=True)),
+                "values": {
+                    column: cell.value
+                    for column, cell in zip(self.columns, row.cells, strict=True)
+                },
+            }
+            for row in self.rows
+        ]  # fmt: skip
+
+
+def ours(budget: Budget) -> str:
+    """How rows of our runs are labelled."""
+    return f"ours, {budget.name}"
+
+
+def percent(value: float | None) -> Cell:
+    """An error as the paper prints it."""
+    if value is None:
+        return Cell()
+    return Cell(value, f"{value:.2f}" if value < 100 else f"{value:.1f}")
+
+
+def plain(value: float | str | None, form: str = "g") -> Cell:
+    """Any other number in that form, or a word as it is."""
+    if value is None:
+        return Cell()
+    return Cell(value, value if isinstance(value, str) else f"{value:{form}}")
+
+
+def row_of_errors(labels: tuple[str, ...], errors: Iterable[float | None]) -> Row:
+    """A row of errors in percent, the least of them marked."""
+    cells = tuple(mark_best([percent(error) for error in errors]))
+    return Row(labels, cells, published=labels[-1] == PUBLISHED)
+
+
+def mark_best(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells with the least of them marked, if there are others to compare with."""
+    known = [cell.value for cell in cells if isinstance(cell.value, int | float)]
+    if len(known) < 2:
+        return list(cells)
+    return [replace(cell, best=cell.value == min(known)) for cell in cells]
+
+
+def begun(rows: Sequence[Row]) -> list[Row]:
+    """The rows as a group of their own."""
+    return [replace(row, begins=i == 0) for i, row in enumerate(rows)]

@@ -1,0 +1,208 @@
+"""What our preset `paper` runs, beside what the paper says: its text, and its tables 6 to 12."""
+
+from functools import cache
+from typing import Any
+
+import torch
+
+from torchcno.experiments import paper
+from torchcno.experiments.build import build_model, model_class
+from torchcno.experiments.cells import EMPTY, PUBLISHED, Cell, Row, Table, begun, percent, plain
+from torchcno.experiments.results import Results
+from torchcno.experiments.run_config import RunConfig, read_config
+from torchcno.experiments.studies import BUDGETS, planned
+from torchcno.models import ParameterCount, count_parameters
+from torchcno.problems import PROBLEMS
+from torchcno.training.schedules import STEP_EPOCHS
+
+FIELD_TITLES = {
+    "optimizer": "optimiser",
+    "patience": "patience in epochs",
+    "epochs_a_step": "epochs a step of γ",
+    "lift_layers": "layers of the lifting",
+}
+# Trials that follow the text in one field (docs/training.md).
+TRIALS = {
+    "patience": "poisson-cno-patience-50",
+    "epochs_a_step": "poisson-fno-every-epoch",
+    "activation": "navier-stokes-fno-gelu",
+}
+TRAINING_TITLES = {
+    "learning_rate": "rate",
+    "gamma": "γ",
+    "weight_decay": "decay",
+    "batch_size": "batch",
+}
+
+
+def departures(results: Results) -> Table:
+    """Where the preset `paper` does not follow the paper's text, and what a trial says of it."""
+    rows = []
+    for statement in paper.PROTOCOL:
+        by_value: dict[Any, list[str]] = {}
+        for model in statement.models:
+            for value in {our_value(model, p, statement.field) for p in paper.PROBLEM_TITLES}:
+                if value != statement.value:
+                    by_value.setdefault(value, []).append(model)
+        for value, models in by_value.items():
+            trial, errors = _trial(results, statement.field, models)
+            title = FIELD_TITLES.get(statement.field, statement.field)
+            said = plain(statement.value), plain("none" if value is None else value)
+            labels = title, _together(models), statement.place, trial
+            rows.append(Row(labels, (*said, *errors), begins=True))
+    return Table(
+        "departures",
+        "Table 1, protocol",
+        "Where our preset “paper” departs from the paper's text",
+        ("what", "models", "section of the SM", "a run by the text (epochs)"),
+        ("text", "ours", "text, in", "text, out", "ours, in", "ours, out"),
+        tuple(rows),
+        "Compared are all fields of recipes and networks that the text has a value of. Each of "
+        "these follows the authors' implementation, but for the stop of GT, which is our own "
+        "choice. The last columns are errors in percent of a run that follows the text in this "
+        "(results/trials) and of ours; docs/training.md has more.",
+    )
+
+
+def our_value(model: str, problem: str, field: str) -> Any:
+    """A field of the recipe or of the network that the preset `paper` runs."""
+    config = _config(model, problem)
+    if field == "lift_layers":
+        with torch.device("meta"):
+            lift = build_model(model, problem).get_submodule("lift")
+        return len([layer for layer in lift.modules() if list(layer.parameters(recurse=False))])
+    return {**vars(config.architecture), **vars(config.train), "epochs_a_step": STEP_EPOCHS}[field]
+
+
+@cache
+def _config(model: str, problem: str) -> RunConfig:
+    return RunConfig.resolve(problem, model, "paper")
+
+
+def _trial(results: Results, field: str, models: list[str]) -> tuple[str, list[Cell]]:
+    """The trial of a field, if it is of one of the models; its errors and those of `paper`."""
+    folder = results.folder / "trials" / TRIALS.get(field, "none")
+    trial = results.extra(f"trials/{folder.name}/result.json")
+    if trial is None or trial["model"] not in models:
+        return "", [EMPTY] * 4
+    config = read_config(folder)
+    run = planned(BUDGETS["paper"], config.problem.name, config.model)
+    by_text = [trial["errors"][split]["relative_l1_median_percent"]["normalized"]
+               for split in ("test", "ood")]  # fmt: skip
+    by_ours = [results.error(run, split) for split in ("test", "ood")]
+    title = f"{folder.name} ({trial['epochs']})"
+    return title, [percent(error) for error in (*by_text, *by_ours)]
+
+
+def _together(models: list[str]) -> str:
+    """The models in few words."""
+    others = [model for model in paper.COMPARED if model not in models]
+    if not others:
+        return "all"
+    few = min(models, others, key=len)
+    titles = ", ".join(paper.MODEL_TITLES[model] for model in few)
+    return titles if few is models else f"all but {titles}"
+
+
+def tables_6_to_12() -> Table:
+    """Parameter counts of the selected models, both ways."""
+    rows: list[Row] = []
+    for problem, published in paper.PARAMETERS.items():
+        title = paper.PROBLEM_TITLES[problem]
+        group = [
+            Row(
+                (title, PUBLISHED),
+                tuple(Cell(published[m], f"{published[m]:.1f}") for m in paper.COMPARED),
+                published=True,
+            )
+        ]
+        if problem in PROBLEMS:
+            counts = [_count(model, problem) for model in paper.COMPARED]
+            for label, which in (("entries", 0), ("reals", 1)):
+                cells = (Cell(count[which], f"{count[which] / 1e6:.2f}") for count in counts)
+                group.append(Row((title, label), tuple(cells)))
+        rows += begun(group)
+    differing = {n: len(changed(model)) for n, model in paper.HYPER_PARAMETER_TABLES.items()}
+    where = [f"{count} in Table {n}" for n, count in differing.items() if count]
+    return Table(
+        "tables-6-12",
+        "Tables 6 to 12",
+        "Learnt parameters of the selected models, in millions",
+        ("problem", "counted"),
+        tuple(paper.MODEL_TITLES[m] for m in paper.COMPARED),
+        tuple(rows),
+        "A complex weight is one entry of a tensor and two real numbers: the paper counts the "
+        "entries of FNO and the reals of GT. The hyper-parameters are the printed ones but for "
+        f"{sum(differing.values())} rows ({', '.join(where)}) that contradict their printed "
+        "counts: there the counts decide.",
+    )
+
+
+def changed(model: str) -> dict[str, dict[str, float]]:
+    """By problem, what of the printed hyper-parameters our preset `paper` does not run."""
+    found = {
+        problem: {name: v for name, v in printed.items() if our_value(model, problem, name) != v}
+        for problem, printed in paper.HYPER_PARAMETERS[model].items()
+    }
+    return {problem: fields for problem, fields in found.items() if fields}
+
+
+def hyper_parameters(number: int, model: str) -> Table:
+    """Tables 6 to 12 one by one: what the selected models are made of and trained with."""
+    network = [name for name in model_class(model).PAPER["poisson"] if name != "size"]
+    names = [*network, *TRAINING_TITLES]
+    differing = changed(model)
+    rows: list[Row] = []
+    for problem, title in paper.PROBLEM_TITLES.items():
+        printed = _said(model) | paper.HYPER_PARAMETERS[model][problem]
+        group = [_values((title, PUBLISHED), [printed.get(name) for name in names])]
+        run = [our_value(model, problem, name) for name in names]
+        group = [*group, _values((title, "ours"), run)] if problem in differing else [
+            _values((title, "both"), run)]  # fmt: skip
+        rows += begun(group)
+    known = _said(model) | paper.HYPER_PARAMETERS[model]["poisson"]
+    unsaid = [TRAINING_TITLES[name] for name in TRAINING_TITLES if name not in known]
+    notes = [_why(model, problem, fields) for problem, fields in differing.items()]
+    if unsaid:
+        notes.append(f"The paper does not give: {', '.join(unsaid)}.")
+    return Table(
+        f"table-{number}",
+        f"Table {number}",
+        f"{paper.MODEL_TITLES[model]}: hyper-parameters of the selected models",
+        ("problem", "by"),
+        (*(name.replace("_", " ") for name in network), *TRAINING_TITLES.values()),
+        tuple(rows),
+        " ".join(notes),
+    )
+
+
+def _said(model: str) -> dict[str, Any]:
+    """The hyper-parameters that the text gives, and not the model's table."""
+    return {one.field: one.value for one in paper.PROTOCOL if model in one.models}
+
+
+def _values(labels: tuple[str, ...], values: list[float | None]) -> Row:
+    cells = tuple(plain(value) for value in values)
+    return Row(labels, cells, published=labels[-1] == PUBLISHED)
+
+
+def _why(model: str, problem: str, fields: dict[str, float]) -> str:
+    """Why our row is another one: the printed one has not the printed number of parameters."""
+    printed, run = (millions(model, _count(model, problem, **which)) for which in (fields, {}))
+    names = ", ".join(f"{name.replace('_', ' ')} = {value:g}" for name, value in fields.items())
+    return (
+        f"{paper.PROBLEM_TITLES[problem]}: with {names} as printed the network would have "
+        f"{printed:.1f}M parameters; {paper.PARAMETERS[problem][model]}M are printed, and ours has "
+        f"{run:.1f}M."
+    )
+
+
+def millions(model: str, count: ParameterCount) -> float:
+    """Parameters as the paper counts them: the real numbers of GT, else entries of tensors."""
+    return (count.reals if model == "galerkin-transformer" else count.entries) / 1e6
+
+
+@cache
+def _count(model: str, problem: str, **fields: Any) -> ParameterCount:
+    with torch.device("meta"):  # counted, not allocated
+        return count_parameters(build_model(model, problem, **fields))

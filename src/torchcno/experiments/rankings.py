@@ -1,0 +1,116 @@
+"""The order of the models by their errors, ours beside the paper's."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from scipy.stats import kendalltau
+
+from torchcno.experiments import paper
+from torchcno.experiments.cells import EMPTY, PUBLISHED, SPLIT_TITLES, Cell, Row, Table, begun, ours
+from torchcno.experiments.results import Results
+from torchcno.experiments.studies import Budget, planned
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Errors of all models of Table 1 on one split of a problem, published and ours."""
+
+    problem: str
+    split: str
+    budget: Budget
+    errors: Mapping[str, float]  # ours, by model
+
+    @property
+    def published(self) -> Mapping[str, float]:
+        """The paper's errors, by model."""
+        return paper.TABLE_1[self.problem, self.split]
+
+    @property
+    def correlation(self) -> float:
+        """Kendall's τ_b of the two orders: 1 where they are the same, −1 where opposite."""
+        pairs = [(self.published[model], error) for model, error in self.errors.items()]
+        return round(float(kendalltau(*zip(*pairs, strict=True)).statistic), 6)
+
+    @property
+    def same_winner(self) -> bool:
+        """Whether our best model is the paper's, or one of those that share its first place."""
+        return bool(first(self.errors) & first(self.published))
+
+
+def ranks(errors: Mapping[str, float]) -> dict[str, int]:
+    """1 for the least error; equal errors share a rank."""
+    return {
+        model: 1 + sum(other < error for other in errors.values())
+        for model, error in errors.items()
+    }
+
+
+def first(errors: Mapping[str, float]) -> set[str]:
+    """The models of the least error."""
+    return {model for model, rank in ranks(errors).items() if rank == 1}
+
+
+def rankings(results: Results, cases: Sequence[tuple[str, str]]) -> list[Ranking]:
+    """Of those problems and splits, and of every budget, where all models are measured."""
+    found = []
+    for problem, split in cases:
+        for budget in results.budgets:
+            errors = {
+                model: error
+                for model in paper.COMPARED
+                if (error := results.error(planned(budget, problem, model), split)) is not None
+            }
+            if len(errors) == len(paper.COMPARED):
+                found.append(Ranking(problem, split, budget, errors))
+    return found
+
+
+def ranking_table(results: Results, cases: Sequence[tuple[str, str]]) -> Table:
+    """Ranks of the models, ours beside the published ones, and how alike the two orders are."""
+    found = rankings(results, cases)
+    rows: list[Row] = []
+    for problem, split in cases:
+        labels = paper.PROBLEM_TITLES[problem], SPLIT_TITLES[split]
+        published = (*_cells(paper.TABLE_1[problem, split]), EMPTY)
+        group = [Row((*labels, PUBLISHED), published, published=True)]
+        for one in found:
+            if (one.problem, one.split) == (problem, split):
+                tau = Cell(one.correlation, f"{one.correlation:.2f}")
+                group.append(Row((*labels, ours(one.budget)), (*_cells(one.errors), tau)))
+        if len(group) == 1:
+            unknown = (Cell(),) * (len(paper.COMPARED) + 1)
+            group.append(Row((*labels, ours(results.budgets[0])), unknown))
+        rows += begun(group)
+    return Table(
+        "ranking",
+        "Table 1, ranking",
+        "Ranks of the models by the errors of Table 1, and Kendall's τ between ours and the "
+        "published order",
+        ("problem", "split", "by"),
+        (*(paper.MODEL_TITLES[m] for m in paper.COMPARED), "τ"),
+        tuple(rows),
+        _summary(found),
+    )
+
+
+def _cells(errors: Mapping[str, float]) -> tuple[Cell, ...]:
+    by_model = ranks(errors)
+    cells = (by_model[model] for model in paper.COMPARED)
+    return tuple(Cell(rank, str(rank), best=rank == 1) for rank in cells)
+
+
+def _summary(found: Sequence[Ranking]) -> str:
+    """In how many rows the best model is the paper's, and in how many it is the CNO."""
+    if not found:
+        return "In no row are all models measured yet, so nothing is said of their ranking."
+    met = sum(one.same_winner for one in found)
+    by_us, by_paper = (
+        sum("cno" in first(errors) for errors in which)
+        for which in ([one.errors for one in found], [one.published for one in found])
+    )
+    return (
+        f"In {len(found)} rows all models are measured, with one initialisation each: with others "
+        f"models of close errors may change places. In {met} of these rows the best model is the "
+        f"paper's; the CNO is first in {by_us} by our errors and in {by_paper} by the published "
+        "ones. Equal errors share a rank."
+    )

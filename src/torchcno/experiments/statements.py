@@ -1,0 +1,266 @@
+"""What the paper has in its text and in no table: its numbers beside ours, as tables."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from torchcno.evaluation.resolution import ResolutionCurve
+from torchcno.experiments import paper
+from torchcno.experiments.build import model_class
+from torchcno.experiments.cells import (
+    PUBLISHED,
+    Cell,
+    Row,
+    Table,
+    begun,
+    ours,
+    plain,
+    row_of_errors,
+)
+from torchcno.experiments.protocol import millions
+from torchcno.experiments.results import Results
+from torchcno.experiments.studies import (
+    FLOW,
+    Budget,
+    PlannedRun,
+    complexity,
+    planned,
+    scaling_series,
+)
+from torchcno.models import count_parameters
+
+FACTORS = ("coarser", "finer", "any")  # grids, as `paper.RESOLUTION_FACTORS` has them
+
+
+def resolution_changes(results: Results) -> Table:
+    """How much larger errors are on other grids than that of training."""
+    rows: list[Row] = []
+    for model in paper.SEEDED:
+        title = paper.MODEL_TITLES[model]
+        group = [_factors((title, PUBLISHED), paper.RESOLUTION_FACTORS[model])]
+        for budget in results.budgets:
+            (problem,) = budget.problems([FLOW])
+            curve = results.resolutions(planned(budget, problem, model), title)
+            group.append(_factors((title, ours(budget)), factors(curve) if curve else {}))
+        rows += begun(group)
+    return Table(
+        "resolution",
+        "Figure 2, right, in numbers",
+        "The largest test error on other grids over that on the grid of training, Navier-Stokes "
+        "equations",
+        ("model", "by"),
+        tuple(f"{which} grids" for which in FACTORS),
+        tuple(rows),
+        "The text calls the CNO's error invariant, and has only the largest factor of U-Net."
+        + stands_in(results),
+    )
+
+
+def factors(curve: ResolutionCurve) -> dict[str, float]:
+    """The largest error on coarser, on finer and on any grids over that at the trained one."""
+    grids = {
+        "coarser": [ratio for n, ratio in curve.relative.items() if n < curve.training],
+        "finer": [ratio for n, ratio in curve.relative.items() if n > curve.training],
+        "any": list(curve.relative.values()),
+    }
+    return {which: rounded(max(ratios)) for which, ratios in grids.items() if ratios}
+
+
+def _factors(labels: tuple[str, ...], found: Mapping[str, float]) -> Row:
+    cells = tuple(plain(found.get(which), ".2f") for which in FACTORS)
+    return Row(labels, cells, published=labels[-1] == PUBLISHED)
+
+
+def scaling_laws(results: Results) -> Table:
+    """Figures 3 (right) and 27: E = (N / N_0)^{−r}, and the size of the network."""
+    by_budget = {budget.name: scaling_series(budget) for budget in results.budgets}
+    rows: list[Row] = []
+    for problem, label in dict.fromkeys(key for series in by_budget.values() for key in series):
+        labels = (
+            paper.PROBLEM_TITLES[problem],
+            paper.MODEL_TITLES.get(label, label.replace("cno", "CNO")),
+        )
+        published = _published_law(problem, label)
+        group = [Row((*labels, PUBLISHED), published, published=True)] if published else []
+        for budget in results.budgets:
+            runs = by_budget[budget.name].get((problem, label))
+            if runs is not None:
+                group.append(Row((*labels, ours(budget)), _our_law(results, runs)))
+        rows += begun(group)
+    return Table(
+        "scaling",
+        "Figures 3, right, and 27, in numbers",
+        "Power laws E = (N / N_0)^(-r) of the test error E in percent against the number N of "
+        "training samples, and parameters in millions",
+        ("problem", "model", "by"),
+        ("r", "N_0", "parameters"),
+        tuple(rows),
+        f"The text's best CNO has {paper.SCALING_PARAMETERS['cno']:g}M parameters, and its "
+        f"settings are not given. That of Table 12 has {paper.PARAMETERS[FLOW]['cno']:g}M: ours is "
+        f"that one. The rate of {paper.FIGURE_27_CNO_RATE:g} is given beside Figure 27 for CNO "
+        "without saying on which problem.",
+    )
+
+
+def _published_law(problem: str, label: str) -> tuple[Cell, ...]:
+    """r, N_0 and the size, where they are given; nothing where none is."""
+    if problem != FLOW:
+        return (plain(paper.FIGURE_27_CNO_RATE), Cell(), Cell()) if label == "cno" else ()
+    size = plain(paper.SCALING_PARAMETERS.get(label))
+    law = paper.SCALING.get(label)
+    if law is None:
+        return plain(paper.SMALL_CNO_RATE), Cell(), size
+    return plain(law.rate), plain(law.samples_for_one_percent, ".0f"), size
+
+
+def _our_law(results: Results, runs: Mapping[int, PlannedRun]) -> tuple[Cell, ...]:
+    config = next(iter(runs.values())).config
+    with torch.device("meta"):  # counted, not allocated
+        count = count_parameters(model_class(config.model)(config.architecture))
+    size = plain(millions(config.model, count), ".2f")
+    errors = {n: e for n, run in runs.items() if (e := results.error(run, "test"))}
+    if len(errors) < 2:
+        return Cell(), Cell(), size
+    law = paper.PowerLaw.fit(list(errors), list(errors.values()))
+    laws = plain(rounded(law.rate), ".2f"), plain(rounded(law.samples_for_one_percent), ".0f")
+    return *laws, size
+
+
+def modes(results: Results) -> Table:
+    """Figure 26: how many modes an axis a solution needs."""
+    found = results.extra("validation-modes.json") or {}
+    rows: list[Row] = []
+    for problem, published in paper.MODES.items():
+        what = f"{published.statistic} error {published.error:.0%}"
+        group = [Row((problem, what, PUBLISHED), (plain(published.modes),), published=True)]
+        # A case is a problem, or a problem with another reading of a constant.
+        cases = [name for name in found if name.split(",")[0] == problem] or [problem]
+        for name in cases:
+            by = name.removeprefix(problem).replace(", ", "ours, ") or "ours"
+            needed = found.get(name, {}).get("modes_for_published_error")
+            group.append(Row((problem, what, by), (plain(needed),)))
+        rows += begun(group)
+    return Table(
+        "modes",
+        "Figure 26, in numbers",
+        "Modes an axis that approximate the outputs",
+        ("problem", "up to", "by"),
+        ("modes",),
+        tuple(rows),
+        "Published are about so many. s is the factor of the covariance of the initial vorticity: "
+        "7^(3/2) as printed, or 7³ where that is read as an amplitude.",
+    )
+
+
+def inference_times(results: Results) -> Table:
+    """What the supplement compares: seconds a sample of solvers and of trained networks."""
+    rows: list[Row] = []
+    for problem, published in paper.SECONDS.items():
+        said = {paper.MODEL_TITLES.get(what, what): value for what, value in published.items()}
+        found = _solver_seconds(results, problem) + _network_seconds(results, problem)
+        group = [
+            Row((problem, f"{PUBLISHED}, {what}"), (plain(seconds, ".0e"),), published=True)
+            for what, seconds in said.items()
+        ]
+        group += [Row((problem, f"ours, {what}"), (plain(value, ".2e"),)) for what, value in found]
+        rows += begun(group)
+    return Table(
+        "seconds",
+        "SM, times",
+        "Seconds a sample of solvers and of trained networks",
+        ("problem", "by"),
+        ("seconds",),
+        tuple(rows),
+        "The published ones are orders of magnitude: of the solver on a grid that suffices for the "
+        "network's error, and of networks on an NVIDIA Quadro T2000. Ours are of the solver as "
+        "data are made, and of both in batches.",
+    )
+
+
+def _solver_seconds(results: Results, problem: str) -> list[tuple[str, float]]:
+    """On each device that was measured."""
+    found = []
+    for name in ("cpu", "cuda"):
+        bench = results.extra(f"bench-solvers-{name}.json") or {"problems": {}}
+        if (case := bench["problems"].get(problem)) is not None:
+            found.append((f"solver, {bench['device']}", case["seconds"] / case["samples"]))
+    return found
+
+
+def _network_seconds(results: Results, problem: str) -> list[tuple[str, float]]:
+    """Of the networks that the supplement compares with the solvers."""
+    return [
+        (
+            f"{paper.MODEL_TITLES[run.config.model]}, {budget.name}, {result['device']}",
+            1 / result["inference"]["samples_per_second"],
+        )
+        for budget in results.budgets
+        for run in complexity(budget)
+        if run.config.problem.name == problem
+        and (result := results.finished.get(run.name)) is not None
+    ]
+
+
+def ablation_times(results: Results, problems: Sequence[str]) -> Table:
+    """By how much faster an ablated CNO trains."""
+    ablated = tuple(paper.ABLATION_SPEEDUPS)
+    rows: list[Row] = []
+    for problem in problems:
+        title = paper.PROBLEM_TITLES[problem]
+        said = [paper.ABLATION_SPEEDUPS[model].get(problem) for model in ablated]
+        published = tuple(Cell() if one is None else Cell(one.most, str(one)) for one in said)
+        group = [Row((title, PUBLISHED), published, published=True)]
+        for budget in results.budgets:
+            cells = tuple(
+                plain(_speedup(results, budget, problem, model), ".2f") for model in ablated
+            )
+            group.append(Row((title, ours(budget)), cells))
+        rows += begun(group)
+    return Table(
+        "ablation-times",
+        "Table 13, training time",
+        "The CNO's seconds an epoch over those of the ablated network",
+        ("problem", "by"),
+        tuple(paper.MODEL_TITLES[model] for model in ablated),
+        tuple(rows),
+        "Published are about so many. Ours stand only where both networks were trained on one kind "
+        "of device, where other runs may have been beside them.",
+    )
+
+
+def _speedup(results: Results, budget: Budget, problem: str, model: str) -> float | None:
+    whole, ablated = (
+        results.finished.get(planned(budget, problem, name).name) for name in ("cno", model)
+    )
+    if whole is None or ablated is None or whole["device"] != ablated["device"]:
+        return None
+    return float(whole["seconds_per_epoch"] / ablated["seconds_per_epoch"])
+
+
+def vorticity(results: Results) -> Table:
+    """The errors in the text of the supplement on a problem that coarse grids resolve."""
+    models = tuple(paper.VORTICITY)
+    rows = [row_of_errors((PUBLISHED,), paper.VORTICITY.values())]
+    for budget in results.budgets:
+        if "vorticity" in budget.problems(["vorticity"]):
+            runs = (planned(budget, "vorticity", m) for m in models)
+            rows.append(row_of_errors((ours(budget),), [results.error(r, "test") for r in runs]))
+    return Table(
+        "vorticity",
+        "SM, vorticity",
+        "The counter-example of “On the Choice of the RPB benchmarks”: test error in percent",
+        ("by",),
+        tuple(paper.MODEL_TITLES[m] for m in models),
+        tuple(begun(rows)),
+    )
+
+
+def stands_in(results: Results) -> str:
+    """Which problem a trial has instead of the flow."""
+    trial = [budget for budget in results.budgets if budget.trial]
+    return f" Our trial is on the {trial[0].problems([])[0]} problem." if trial else ""
+
+
+def rounded(value: float) -> float:
+    """Six digits: what fits and quotients have on every machine."""
+    return float(f"{value:.6g}")
