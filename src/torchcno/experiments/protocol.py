@@ -155,11 +155,12 @@ def hyper_parameters(number: int, model: str) -> Table:
     rows: list[Row] = []
     for problem, title in paper.PROBLEM_TITLES.items():
         printed = _said(model) | paper.HYPER_PARAMETERS[model][problem]
-        group = [_values((title, PUBLISHED), [printed.get(name) for name in names])]
         run = [our_value(model, problem, name) for name in names]
-        group = [*group, _values((title, "ours"), run)] if problem in differing else [
-            _values((title, "both"), run)]  # fmt: skip
-        rows += begun(group)
+        if problem in differing:
+            published = _values((title, PUBLISHED), [printed.get(name) for name in names])
+            rows += begun([published, _values((title, "ours"), run)])
+        else:
+            rows += begun([_values((title, "both"), run)])
     known = _said(model) | paper.HYPER_PARAMETERS[model]["poisson"]
     unsaid = [TRAINING_TITLES[name] for name in TRAINING_TITLES if name not in known]
     notes = [_why(model, problem, fields) for problem, fields in differing.items()]
