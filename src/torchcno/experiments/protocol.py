@@ -122,8 +122,9 @@ def tables_6_to_12() -> Table:
                 cells = (Cell(count[which], f"{count[which] / 1e6:.2f}") for count in counts)
                 group.append(Row((title, label), tuple(cells)))
         rows += begun(group)
-    differing = {n: len(changed(model)) for n, model in paper.HYPER_PARAMETER_TABLES.items()}
-    where = [f"{count} in Table {n}" for n, count in differing.items() if count]
+    tables = paper.HYPER_PARAMETER_TABLES.items()
+    differing = {n: len(paper.CONTRADICTED[m]) for n, m in tables if m in paper.CONTRADICTED}
+    where = [f"{count} in Table {n}" for n, count in differing.items()]
     return Table(
         "tables-6-12",
         "Tables 6 to 12",
@@ -138,30 +139,28 @@ def tables_6_to_12() -> Table:
     )
 
 
-def changed(model: str) -> dict[str, dict[str, float]]:
-    """By problem, what of the printed hyper-parameters our preset `paper` does not run."""
-    found = {
-        problem: {name: v for name, v in printed.items() if our_value(model, problem, name) != v}
-        for problem, printed in paper.HYPER_PARAMETERS[model].items()
-    }
-    return {problem: fields for problem, fields in found.items() if fields}
+def printed(model: str, problem: str) -> dict[str, Any]:
+    """The row of a problem in the model's table as the paper has it, but for the count."""
+    columns = paper.HYPER_PARAMETER_COLUMNS[model]
+    run = {name: our_value(model, problem, name) for name in columns}
+    return run | paper.CONTRADICTED.get(model, {}).get(problem, {})
 
 
 def hyper_parameters(number: int, model: str) -> Table:
     """Tables 6 to 12 one by one: what the selected models are made of and trained with."""
     network = [name for name in model_class(model).PAPER["poisson"] if name != "size"]
     names = [*network, *TRAINING_TITLES]
-    differing = changed(model)
+    differing = paper.CONTRADICTED.get(model, {})
     rows: list[Row] = []
     for problem, title in paper.PROBLEM_TITLES.items():
-        printed = _said(model) | paper.HYPER_PARAMETERS[model][problem]
         run = [our_value(model, problem, name) for name in names]
         if problem in differing:
-            published = _values((title, PUBLISHED), [printed.get(name) for name in names])
+            said = _said(model) | printed(model, problem)
+            published = _values((title, PUBLISHED), [said.get(name) for name in names])
             rows += begun([published, _values((title, "ours"), run)])
         else:
             rows += begun([_values((title, "both"), run)])
-    known = _said(model) | paper.HYPER_PARAMETERS[model]["poisson"]
+    known = {*_said(model), *paper.HYPER_PARAMETER_COLUMNS[model]}
     unsaid = [TRAINING_TITLES[name] for name in TRAINING_TITLES if name not in known]
     notes = [_why(model, problem, fields) for problem, fields in differing.items()]
     if unsaid:
