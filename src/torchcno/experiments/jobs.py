@@ -22,7 +22,7 @@ from torchcno.experiments.evaluate import EVALUATED
 from torchcno.experiments.job_process import Answer, Request, perform, stop
 from torchcno.experiments.run import RunConfig, resume_run, train_run
 from torchcno.experiments.run_config import differences, read_config
-from torchcno.experiments.run_files import find_damage
+from torchcno.experiments.run_files import find_damage, has_begun
 from torchcno.experiments.trained import read_json
 from torchcno.training import Diverged, Interrupted
 from torchcno.training.interruption import terminable
@@ -51,12 +51,6 @@ class Job:
             "config": replace(self.config, data=data).to_tree(),
             "splits": list(self.splits),
         }
-
-    @property
-    def begun(self) -> bool:
-        """Whether the folder holds a run; a configuration alone is one that never began."""
-        names = ("metrics.jsonl", "checkpoint", "result.json")
-        return any((self.folder / name).exists() for name in names)
 
     @property
     def result(self) -> dict[str, Any] | None:
@@ -126,7 +120,7 @@ def run_jobs(
 
 def settled(job: Job) -> Outcome | None:
     """What is clear before any work: that a run is finished, or its folder refused; else None."""
-    if not job.begun:
+    if not has_begun(job.folder):
         return None
     try:
         refuse_another_run(job)
@@ -310,7 +304,7 @@ def answer(request: Request) -> Answer:
 
 def finish(job: Job) -> None:
     """Train, go on with, or leave the run of `job`, by what its folder holds."""
-    if not job.begun:
+    if not has_begun(job.folder):
         train_run(job.config, job.folder, splits=job.splits)
         return
     refuse_another_run(job)

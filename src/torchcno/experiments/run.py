@@ -35,6 +35,7 @@ from torchcno.experiments.run_config import (
     read_config,
     write_tree,
 )
+from torchcno.experiments.run_files import has_begun
 from torchcno.experiments.trained import TrainedOperator, load, pick_device, write_json
 from torchcno.models import MODELS, count_parameters
 from torchcno.training import Epoch, EventFile, Fit, Pairs, fit
@@ -119,8 +120,7 @@ def _drawn(config: RunConfig, folder: Path, watch: Watch) -> Iterator[Watch]:
 
 def refuse_existing(folder: Path, config: RunConfig) -> None:
     """Refuse to train into the folder of a run that is there already, this one or another."""
-    # A configuration alone is a run that never began: one whose data could not be made, say.
-    if not any((folder / name).exists() for name in ("metrics.jsonl", "checkpoint")):
+    if not has_begun(folder):
         return
     changed = sorted(differences(read_config(folder), config))
     if changed:
