@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -52,6 +53,14 @@ def test_out_of_distribution_draws_a_decay_a_sample(generator: Generator) -> Non
     # same a_ij; r below 1 raises and r above 1 lowers every amplitude, at most by (2·16²)^0.15
     assert ratio.min() < 1.0 < ratio.max()
     assert ratio.max() < 512**0.15
+
+
+def test_the_amplitude_is_a_factor_of_the_initial_data_and_not_of_the_solution() -> None:
+    printed, small = AllenCahn(), AllenCahn(amplitude=math.pi / 100)
+    pairs = [p.pairs([Generator().manual_seed(0)], 64) for p in (printed, small)]
+    (f, u), (f_small, u_small) = pairs
+    torch.testing.assert_close(f_small, f / 100)
+    assert u_small.abs().mean() > 0.02 * u.abs().mean()  # u saturates where f is large
 
 
 def test_unstable_steps_are_refused(generator: Generator) -> None:

@@ -20,11 +20,16 @@ def uniform(bounds: tuple[float, float], *shape: int, generator: Generator) -> T
 
 
 def sine_series(
-    grid: Grid, n: int, K: int, r: tuple[float, float], generator: Generator
+    grid: Grid,
+    n: int,
+    K: int,
+    r: tuple[float, float],
+    generator: Generator,
+    amplitude: float = math.pi,
 ) -> Float[Tensor, "n 1 y x"]:
-    """Random sine series of K modes an axis, Eq. (posf) of section 3.
+    """Random sine series of K modes an axis, Eq. (posf) of section 3, where the amplitude A is π.
 
-        f(x, y) = π/K² Σ_{i,j=1}^K a_ij (i² + j²)^{−r} sin(πix) sin(πjy),   a_ij ~ U(−1, 1)
+        f(x, y) = A/K² Σ_{i,j=1}^K a_ij (i² + j²)^{−r} sin(πix) sin(πjy),   a_ij ~ U(−1, 1)
 
     with r ~ U(r[0], r[1]), one draw a function.
     """
@@ -38,7 +43,7 @@ def sine_series(
     a = uniform((-1.0, 1.0), n, K, K, generator=generator)
     decay = uniform(r, n, 1, 1, generator=generator)
     k = torch.arange(1, K + 1, dtype=torch.float64)
-    amplitudes = math.pi / K**2 * a * (k[:, None] ** 2 + k**2) ** -decay
+    amplitudes = amplitude / K**2 * a * (k[:, None] ** 2 + k**2) ** -decay
     sines_y, sines_x = (torch.sin(math.pi * grid.axis(i)[:, None] * k) for i in (0, 1))
     return (sines_y @ amplitudes @ sines_x.T)[:, None]
 
