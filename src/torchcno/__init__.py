@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torchcno.evaluation.aliasing import Audit, audit
     from torchcno.experiments.build import build_model
     from torchcno.experiments.evaluate import evaluate_run
+    from torchcno.experiments.own_data import train_on
     from torchcno.experiments.pretrained import load_pretrained
     from torchcno.experiments.run import RunConfig, resume_run, train_run
     from torchcno.experiments.trained import TrainedOperator, load
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from torchcno.models.cno import CNO, CNOConfig
     from torchcno.models.official import from_official
     from torchcno.operators.filters import Ideal, Nearest, WindowedSinc
-    from torchcno.problems import PROBLEMS
+    from torchcno.problems import PROBLEMS, Problem
     from torchcno.spectral import resample
     from torchcno.training.recipe import PRESETS, Recipe
 
@@ -36,6 +37,7 @@ _HOMES = {
     "Normalization": "data.dataset",
     "PRESETS": "training.recipe",
     "PROBLEMS": "problems",
+    "Problem": "problems",
     "Recipe": "training.recipe",
     "RunConfig": "experiments.run",
     "TrainedOperator": "experiments.trained",
@@ -49,6 +51,7 @@ _HOMES = {
     "load_pretrained": "experiments.pretrained",
     "resample": "spectral",
     "resume_run": "experiments.run",
+    "train_on": "experiments.own_data",
     "train_run": "experiments.run",
 }
 

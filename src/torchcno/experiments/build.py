@@ -15,16 +15,16 @@ from torchcno.selection import select
 # The paper trains no model on its counter-example; there the Navier-Stokes rows stand in.
 STANDS_IN = {"vorticity": "navier-stokes"}
 
-# How a convolutional operator treats the edge, by training preset and problem.
-BOUNDARY: Mapping[str, Mapping[str, str]] = {
-    "paper": {name: "zero" for name in PROBLEMS},  # as the authors' implementation
-    # Networks see fields scaled to [0, 1], whose edge values are not zero: there is no odd boundary
-    # to honour, and reflecting an odd field evenly puts a kink on the edge.
-    "best": {
-        name: "periodic" if problem.boundary == "periodic" else "zero"
-        for name, problem in PROBLEMS.items()
-    },
-}
+
+def boundary_of(problem: Problem, preset: str) -> str:
+    """How a convolutional operator treats the edge, by training preset.
+
+    `paper`: with zeros, as the authors' implementation. `best`: periodic where the problem is.
+    Networks see fields scaled to [0, 1], whose edge values are not zero: there is no odd boundary
+    to honour, and reflecting an odd field evenly puts a kink on the edge.
+    """
+    periodic = {"paper": False, "best": problem.boundary == "periodic"}
+    return "periodic" if select(periodic, preset, "preset") else "zero"
 
 
 def build_problem(problem: str | Problem) -> Problem:
@@ -52,7 +52,7 @@ def model_config(
         "out_channels": out_channels,
         "size": problem.grid(problem.resolution).shape,
         "layout": problem.layout,
-        "boundary": select(select(BOUNDARY, preset, "preset"), problem.name, "problem"),
+        "boundary": boundary_of(problem, preset),
     }
     known = [field.name for field in fields(model.Config)]
     for key in overrides:

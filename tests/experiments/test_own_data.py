@@ -1,0 +1,59 @@
+"""What `train_on` makes of a user's fields; docs/own-data.md is its longer test."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from torchcno import MODELS, PRESETS, Fields, Grid, load, train_on
+from torchcno.models.ffnn import FFNN
+
+RECIPE = replace(PRESETS["best"], epochs=2, batch_size=4, evaluate_every=1)
+GRID = Grid((6, 8), "cell-centred", ((0.0, 3.0), (-1.0, 1.0)))
+
+
+def fields(n: int = 8, channels: int = 2, grid: Grid = GRID) -> Fields:
+    """Pairs of float64: the sum of the inputs and one more."""
+    u = 5 * torch.rand(n, channels, *grid.shape, dtype=torch.float64)
+    return Fields(u, 1 + u.sum(1, keepdim=True), grid)
+
+
+def network(channels: int = 2) -> nn.Module:
+    torch.manual_seed(0)
+    return FFNN(FFNN.Config(in_channels=channels, size=(6, 8), layers=2, width=8))
+
+
+def test_the_folder_holds_the_operator_that_was_trained(tmp_path: Path) -> None:
+    operator = train_on(network(), fields(), fields(), tmp_path, recipe=RECIPE, name="sum")
+    again = load(tmp_path)
+    assert (again.problem, again.model, again.grid) == ("sum", "ffnn", GRID)
+    u = fields().inputs
+    torch.testing.assert_close(again.predict(u), operator.predict(u))
+
+
+def test_a_run_goes_on_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    train, val = fields(), fields()
+    operator = train_on(network(), train, val, tmp_path, recipe=RECIPE)
+    before = (tmp_path / "model.json").read_bytes()
+    with pytest.raises(ValueError, match="resume=True"):
+        train_on(network(), fields(), val, tmp_path, recipe=RECIPE)
+    assert (tmp_path / "model.json").read_bytes() == before
+    resumed = train_on(network(), train, val, tmp_path, recipe=RECIPE, resume=True)
+    torch.testing.assert_close(resumed.predict(val.inputs), operator.predict(val.inputs))
+
+
+def test_misfits_are_refused_with_their_remedy(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="in_channels=3"):
+        train_on(network(), fields(channels=3), fields(channels=3), tmp_path, recipe=RECIPE)
+    other = Grid((6, 8), "periodic", GRID.extent)
+    with pytest.raises(ValueError, match="same layout"):
+        train_on(network(), fields(), fields(grid=other), tmp_path, recipe=RECIPE)
+    with pytest.raises(ValueError, match=r"training\.fit"):
+        train_on(nn.Linear(1, 1), fields(), fields(), tmp_path, recipe=RECIPE)
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_model_has_the_name_that_loads_it() -> None:
+    assert len(set(MODELS.values())) == len(MODELS)
