@@ -94,8 +94,8 @@ class SpectralConvolution(nn.Module):
             self.register_buffer(name, matrix.float(), persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "SpectralConvolution":
+        super()._apply(lambda t: _moved(t, fn) if t.is_complex() else fn(t), recurse)
         # A cast starts from the exact numbers: `.double()` must not keep float32's rounding.
-        super()._apply(fn, recurse)
         for name, matrix in fourier_matrices(self.size, self.modes).items():
             setattr(self, name, matrix.to(getattr(self, name)))
         return self
@@ -123,6 +123,15 @@ class SpectralConvolution(nn.Module):
             rows = torch.view_as_real(product).permute(2, 3, 0, 4, 1).flatten(3) @ m["from_x"]
             rows = rows.unflatten(3, (2, -1)).flatten(2, 3)
             return _along_y(m["from_y"], rows).to(v.dtype)
+
+
+def _moved(weight: Tensor, fn: Callable[[Tensor], Tensor]) -> Tensor:
+    """A complex weight on the device where `fn` leads, whatever type it casts to.
+
+    `.to(torch.float64)` has no complex type to offer and would drop the imaginary part.
+    """
+    device = fn(weight.real[:0]).device
+    return torch.empty_like(weight, device=device) if weight.is_meta else weight.to(device)
 
 
 def resolved(size: Sequence[int], modes: int) -> tuple[int, int]:
