@@ -40,8 +40,8 @@ class CNOConfig:
     skip_blocks: int = 4  # N_res,i
     activation_upsampling: float | int = 2  # N_σ
     filter: WindowedSinc | Ideal | Nearest = _PAPER_FILTER  # N_tap, c_h, w_c
-    boundary: Boundary = "zero"  # how fields go on beyond the edge
-    layout: Layout = "cell-centred"  # where the samples of the data lie
+    boundary: Boundary = "zero"  # how fields, taken as cell-centred, go on beyond the edge
+    layout: Layout = "cell-centred"  # where the data's samples lie, for other resolutions
     activation: str = "leaky_relu"  # σ
     norm: Norm = "batch"
     kernel_size: int = 3  # k
