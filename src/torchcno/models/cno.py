@@ -1,7 +1,7 @@
 """The Convolutional Neural Operator: an operator U-Net on band-limited functions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -22,6 +22,15 @@ Norm = Literal["batch", "none"]
 
 _PAPER_FILTER = WindowedSinc(taps=6, half_width=0.8, cutoff=2.0001)
 _NO_FILTER = Nearest()
+_CLASSIC: dict[str, Any] = {
+    "filter": _PAPER_FILTER,
+    "activation_upsampling": 2.0,
+    "boundary": "zero",
+    "activation": "leaky_relu",
+    "norm": "batch",
+    "kernel_size": 3,
+    "lift_width": 64,
+}
 
 
 @dataclass(frozen=True)
@@ -72,16 +81,13 @@ class CNOConfig:
     @classmethod
     def classic(cls, **fields: Any) -> "CNOConfig":
         """The authors' implementation to the last digit, less a block that it never calls."""
-        return replace(
-            cls(**fields),
-            filter=_PAPER_FILTER,
-            activation_upsampling=2.0,
-            boundary="zero",
-            activation="leaky_relu",
-            norm="batch",
-            kernel_size=3,
-            lift_width=64,
-        )
+        fixed = sorted(_CLASSIC.keys() & fields)
+        if fixed:
+            raise ValueError(
+                f"classic fixes {', '.join(fixed)} as the authors' implementation does; "
+                f"leave that out, or use {cls.__name__}(...), which takes all fields."
+            )
+        return cls(**fields, **_CLASSIC)
 
     def channels(self, level: int) -> int:
         """Channels at a level: d_e/2, d_e, 2 d_e, … 2^(M−1) d_e."""
