@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.grids import Layout
+from torchcno.models.inputs import axes, check_least, check_real
 from torchcno.models.tables import SEARCH_TRAINING
 from torchcno.operators.activation import SIGMAS, Activation, PointwiseActivation
 from torchcno.operators.convolution import Convolution
@@ -58,20 +59,17 @@ class CNOConfig:
 
     def __post_init__(self) -> None:
         # What a JSON or YAML file can hold becomes what the fields say.
-        object.__setattr__(self, "size", tuple(self.size))
+        object.__setattr__(self, "size", axes(self.size))
         if self.out_size is not None:
-            object.__setattr__(self, "out_size", tuple(self.out_size))
+            object.__setattr__(self, "out_size", axes(self.out_size))
         if isinstance(self.filter, Mapping):
             object.__setattr__(self, "filter", filter_from(self.filter))
         if not 1 <= len(self.size) <= 3:
             raise ValueError(f"size {self.size} has {len(self.size)} axes; give 1, 2 or 3.")
         if self.out_size is not None and len(self.out_size) != len(self.size):
             raise ValueError(f"out_size {self.out_size} and size {self.size} differ in dimension.")
-        for field, least in _LEAST.items():
-            if getattr(self, field) < least:
-                raise ValueError(
-                    f"{field} = {getattr(self, field)} is too small; use {least} or more."
-                )
+        check_least(self, levels=1, width=2, neck_blocks=0, skip_blocks=0)
+        check_least(self, activation_upsampling=1, kernel_size=1, lift_width=1)
         for field in ("size", "out_size"):
             _check_divisible(field, getattr(self, field), self.levels)
         select(SIGMAS, self.activation, "activation")
@@ -100,19 +98,6 @@ class CNOConfig:
     def out_sizes(self, level: int) -> tuple[int, ...]:
         """Points an axis at a level of the decoder."""
         return tuple(n // 2**level for n in self.out_size or self.size)
-
-
-_LEAST: dict[str, int] = {
-    "in_channels": 1,
-    "out_channels": 1,
-    "levels": 1,
-    "width": 2,
-    "neck_blocks": 0,
-    "skip_blocks": 0,
-    "activation_upsampling": 1,
-    "kernel_size": 1,
-    "lift_width": 1,
-}
 
 
 def _check_divisible(field: str, size: tuple[int, ...] | None, levels: int) -> None:
@@ -290,18 +275,17 @@ def _activation(
 
 
 def _check_input(u: Tensor, config: CNOConfig) -> None:
-    axes = ", ".join("zyx"[-len(config.size) :])
+    space = ", ".join("zyx"[-len(config.size) :])
     if u.ndim != 2 + len(config.size):
         raise ValueError(
-            f"input of shape {tuple(u.shape)}; give (batch, {config.in_channels}, {axes})."
+            f"input of shape {tuple(u.shape)}; give (batch, {config.in_channels}, {space})."
         )
     if u.shape[1] != config.in_channels:
         raise ValueError(
             f"input of shape {tuple(u.shape)} has {u.shape[1]} channels; "
-            f"this model takes in_channels={config.in_channels}: (batch, channel, {axes})."
+            f"this model takes in_channels={config.in_channels}: (batch, channel, {space})."
         )
-    if not u.is_floating_point():
-        raise ValueError(f"input of dtype {u.dtype}; give real floating-point fields: u.float().")
+    check_real(u)
 
 
 def _scaled(shape: tuple[int, ...], config: CNOConfig) -> tuple[int, ...]:

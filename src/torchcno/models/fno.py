@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.models.inputs import check_fields, coordinates, plane
+from torchcno.models.inputs import check_fields, check_least, coordinates, plane
 from torchcno.models.tables import SEARCH_TRAINING, table
 from torchcno.selection import select
 
@@ -35,6 +35,7 @@ class FNOConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", plane(self.size))
+        check_least(self, layers=1, width=1, modes=1, pad=0, hidden_width=1)
         select(SIGMAS, self.activation, "activation")
 
 
@@ -109,6 +110,8 @@ class SpectralConvolution(nn.Module):
 
     def forward(self, v: Float[Tensor, "batch c y x"]) -> Float[Tensor, "batch d y x"]:
         """K v on the grid of v."""
+        if not len(v):  # nothing lies in memory that could be read as complex numbers
+            return v.new_zeros(0, self.weight.shape[-1], *v.shape[2:])
         k_y, k_x = resolved(v.shape[2:], self.modes)
         weight = self.weight[:, :k_x]
         if k_y < self.modes:

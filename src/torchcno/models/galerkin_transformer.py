@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.models.fno import Pointwise, SpectralConvolution
-from torchcno.models.inputs import check_fields, coordinates, plane
+from torchcno.models.inputs import check_fields, check_least, coordinates, plane
 from torchcno.models.tables import table
 
 
@@ -43,6 +43,8 @@ class GalerkinTransformerConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", plane(self.size))
+        check_least(self, blocks=1, heads=1, width=3)  # down-scaling divides the width by three
+        check_least(self, decoder_layers=1, decoder_width=1, modes=1, feed_forward=1, coarsening=1)
         if self.width % self.heads:
             raise ValueError(
                 f"width {self.width} is not divisible by heads = {self.heads}; "
