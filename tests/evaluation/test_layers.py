@@ -9,6 +9,7 @@ from torch import nn
 
 from torchcno.evaluation.layers import folded_energy, layer_aliasing
 from torchcno.grids import unit_positions
+from torchcno.models.galerkin_transformer import GalerkinTransformer, GalerkinTransformerConfig
 from torchcno.operators.activation import Activation
 from torchcno.operators.filters import Ideal, WindowedSinc
 from torchcno.spectral import resample
@@ -130,3 +131,16 @@ def test_layers_are_found_where_they_run_and_linear_ones_left_out():
         ((8,), (8,)),
     ]
     assert all(layer.folded > 1e-6 for layer in layers if layer.kind != "ReLU")
+
+
+def test_features_of_an_attention_s_heads_are_no_fields():
+    """(batch, head, point, feature) has as many axes as a field, and nothing to translate."""
+    torch.manual_seed(0)
+    config = GalerkinTransformerConfig(blocks=1, heads=2, width=12, decoder_width=4, modes=3)
+    model = GalerkinTransformer(config).eval()
+    with torch.no_grad():
+        layers = layer_aliasing(model, noise(1, 1, 16, 16).float())
+    assert layers
+    assert {size for layer in layers for size in (layer.size_in, layer.size_out)} <= {
+        (n, n) for n in (16, 12, 8)
+    }

@@ -3,7 +3,6 @@
 import json
 from dataclasses import asdict, replace
 
-import jaxtyping
 import pytest
 import torch
 
@@ -15,15 +14,6 @@ from torchcno.models.cno import (
 )
 from torchcno.operators import Activation, Convolution, Ideal, Nearest, WindowedSinc
 from torchcno.spectral import resample, resampling_matrix
-
-
-@pytest.fixture
-def as_outside_tests():
-    """No checks of annotations, which would speak before the package's own."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
 
 SMALL = CNOConfig(
     size=(16, 16),
@@ -326,6 +316,11 @@ class TestBadInput:
     def test_of_configs(self, fields, message):
         with pytest.raises(ValueError, match=message):
             CNOConfig(**fields)
+
+    def test_of_what_the_authors_have_otherwise(self):
+        message = r"classic fixes boundary, kernel_size as .*; leave that out, or use CNOConfig"
+        with pytest.raises(ValueError, match=message):
+            CNOConfig.classic(width=8, kernel_size=5, boundary="periodic")
 
     def test_of_networks(self):
         with pytest.raises(ValueError, match="kernel_size 2 has no middle"):

@@ -130,6 +130,29 @@ def test_half_precision_stays_near_single() -> None:
     assert (low - model(u)).norm() < 0.05 * model(u).norm()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_cast_leaves_complex_weights_complex(dtype: torch.dtype) -> None:
+    """They have no counterpart among the real types: there `.to` would drop the imaginary part."""
+    convolution = SpectralConvolution(2, 2, modes=3)
+    v = torch.randn(2, 2, 8, 8)
+    expected = convolution(v)
+    expected.sum().backward()
+    weight, gradient = convolution.weight.detach().clone(), convolution.weight.grad.clone()
+    convolution.to(dtype)
+    assert torch.equal(convolution.weight, weight)
+    assert torch.equal(convolution.weight.grad, gradient)
+    tolerance = dict(rtol=0.02, atol=0.02) if dtype == torch.bfloat16 else dict(rtol=0, atol=1e-5)
+    torch.testing.assert_close(convolution(v.to(dtype)).float(), expected, **tolerance)
+
+
+def test_weights_leave_the_meta_device_as_others_do() -> None:
+    with torch.device("meta"):
+        model = FNO(SMALL)
+    model = model.to(torch.float64).to_empty(device="cpu")
+    assert model.layers[0].spectral.weight.device.type == "cpu"
+    assert model.layers[0].spectral.weight.is_complex()
+
+
 @pytest.mark.parametrize(
     ("shape", "message"),
     [

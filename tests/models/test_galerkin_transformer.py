@@ -52,13 +52,17 @@ def test_attention_costs_in_proportion_to_the_points(attention: GalerkinAttentio
 def test_keys_and_values_are_normalised_queries_are_not(
     attention: GalerkinAttention, points: tuple[torch.Tensor, torch.Tensor]
 ) -> None:
-    y = 1000 * points[0]  # far beyond the norm's ε
-    q, k, v = (part[..., 2:] for part in attention.queries_keys_values(y, points[1]))
-    for part in (k, v):
-        torch.testing.assert_close(part.mean(-1), torch.zeros_like(part[..., 0]))
-        deviation = part.std(-1, correction=0)
-        torch.testing.assert_close(deviation, torch.ones_like(deviation), rtol=1e-4, atol=0)
-    torch.testing.assert_close(torch.cat(q.unbind(1), dim=-1), attention.query(y))
+    """To a deviation of 1 far beyond the norm's ε, and to less where a new network's keys are."""
+    for scale, least, most in ((1000, 0.999, 1), (0.1, 0.05, 0.6)):
+        y = scale * points[0]
+        q, k, v = (part[..., 2:] for part in attention.queries_keys_values(y, points[1]))
+        torch.testing.assert_close(torch.cat(q.unbind(1), dim=-1), attention.query(y))
+        for part, layer in ((k, attention.key), (v, attention.value)):
+            torch.testing.assert_close(part.mean(-1), torch.zeros_like(part[..., 0]))
+            variance = layer(y).unflatten(2, (3, 4)).transpose(1, 2).var(-1, correction=0)
+            deviation = part.std(-1, correction=0)
+            torch.testing.assert_close(deviation, (variance / (variance + 1e-5)).sqrt())
+            assert least < deviation.mean() <= most
 
 
 def test_attention_knows_no_order_of_the_points(

@@ -43,6 +43,19 @@ def test_reflections_are_periodic_on_the_doubled_domain(boundary, sign, kernel_s
     torch.testing.assert_close(folded(x), expected, rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize(("boundary", "mode"), [("even", torch.cos), ("odd", torch.sin)])
+def test_reflections_are_those_of_cell_centred_samples(boundary, mode):
+    """On an inclusive grid the sample on the edge comes twice, and the others one late."""
+    n, margin = 8, 3
+    inside, j = slice(margin, -margin), torch.arange(-margin, n + margin, dtype=torch.float64)
+    centred, inclusive = mode(torch.pi * (j + 0.5) / n), mode(torch.pi * j / (n - 1))
+    extended = extend(centred[inside], margin, boundary, -1)
+    torch.testing.assert_close(extended, centred, rtol=0, atol=1e-14)
+    late = torch.cat([inclusive[1 : margin + 1], inclusive[inside], inclusive[-margin - 1 : -1]])
+    extended = extend(inclusive[inside], margin, boundary, -1)
+    torch.testing.assert_close(extended, late, rtol=0, atol=1e-14)
+
+
 def test_a_constant_stays_one_with_periodic_and_even_boundaries():
     for boundary in ("periodic", "even"):
         y = Convolution(1, 1, 3, 2, boundary).double()(torch.ones(1, 1, 5, 6).double())

@@ -83,6 +83,15 @@ def test_a_sample_ignores_its_batch(generator: Generator) -> None:
         torch.testing.assert_close(problem.solve(a[i : i + 1])[0], together[i], rtol=1e-12, atol=0)
 
 
+def test_nothing_flows_without_a_source_beside_samples_that_have_one() -> None:
+    f = torch.ones(2, 17, 17, dtype=torch.float64)
+    f[0] = 0.0
+    a = torch.where(torch.rand(f.shape, generator=Generator().manual_seed(0)) > 0.5, 12.0, 3.0)
+    u = solve_diffusion(a.double(), f, 1e-10)
+    assert torch.equal(u[0], torch.zeros_like(u[0]))
+    assert (u[1] > 0).all()
+
+
 @pytest.mark.parametrize(
     ("a", "message"),
     [

@@ -67,7 +67,8 @@ def layer_aliasing(
 
     A layer is a module with no further ones inside, taken as a whole, or a call of a `WATCHED`
     function in the forward of a module with further ones. What is affine and keeps the grid folds
-    nothing and is left out, as is what does not map a field to a field.
+    nothing and is left out, as is what does not map a field to a field. A field is known by its
+    number of axes, that of `inputs`.
     """
     recorder = Recorder(inputs.ndim)
     with _hooked(module, recorder), _Calls(recorder):

@@ -1,7 +1,7 @@
 """The Convolutional Neural Operator: an operator U-Net on band-limited functions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.grids import Layout
+from torchcno.models.inputs import axes, check_least, check_real
 from torchcno.models.tables import SEARCH_TRAINING
 from torchcno.operators.activation import SIGMAS, Activation, PointwiseActivation
 from torchcno.operators.convolution import Convolution
@@ -22,6 +23,15 @@ Norm = Literal["batch", "none"]
 
 _PAPER_FILTER = WindowedSinc(taps=6, half_width=0.8, cutoff=2.0001)
 _NO_FILTER = Nearest()
+_CLASSIC: dict[str, Any] = {
+    "filter": _PAPER_FILTER,
+    "activation_upsampling": 2.0,
+    "boundary": "zero",
+    "activation": "leaky_relu",
+    "norm": "batch",
+    "kernel_size": 3,
+    "lift_width": 64,
+}
 
 
 @dataclass(frozen=True)
@@ -40,8 +50,8 @@ class CNOConfig:
     skip_blocks: int = 4  # N_res,i
     activation_upsampling: float | int = 2  # N_σ
     filter: WindowedSinc | Ideal | Nearest = _PAPER_FILTER  # N_tap, c_h, w_c
-    boundary: Boundary = "zero"  # how fields go on beyond the edge
-    layout: Layout = "cell-centred"  # where the samples of the data lie
+    boundary: Boundary = "zero"  # how fields, taken as cell-centred, go on beyond the edge
+    layout: Layout = "cell-centred"  # where the data's samples lie, for other resolutions
     activation: str = "leaky_relu"  # σ
     norm: Norm = "batch"
     kernel_size: int = 3  # k
@@ -49,20 +59,17 @@ class CNOConfig:
 
     def __post_init__(self) -> None:
         # What a JSON or YAML file can hold becomes what the fields say.
-        object.__setattr__(self, "size", tuple(self.size))
+        object.__setattr__(self, "size", axes(self.size))
         if self.out_size is not None:
-            object.__setattr__(self, "out_size", tuple(self.out_size))
+            object.__setattr__(self, "out_size", axes(self.out_size))
         if isinstance(self.filter, Mapping):
             object.__setattr__(self, "filter", filter_from(self.filter))
         if not 1 <= len(self.size) <= 3:
             raise ValueError(f"size {self.size} has {len(self.size)} axes; give 1, 2 or 3.")
         if self.out_size is not None and len(self.out_size) != len(self.size):
             raise ValueError(f"out_size {self.out_size} and size {self.size} differ in dimension.")
-        for field, least in _LEAST.items():
-            if getattr(self, field) < least:
-                raise ValueError(
-                    f"{field} = {getattr(self, field)} is too small; use {least} or more."
-                )
+        check_least(self, levels=1, width=2, neck_blocks=0, skip_blocks=0)
+        check_least(self, activation_upsampling=1, kernel_size=1, lift_width=1)
         for field in ("size", "out_size"):
             _check_divisible(field, getattr(self, field), self.levels)
         select(SIGMAS, self.activation, "activation")
@@ -72,16 +79,13 @@ class CNOConfig:
     @classmethod
     def classic(cls, **fields: Any) -> "CNOConfig":
         """The authors' implementation to the last digit, less a block that it never calls."""
-        return replace(
-            cls(**fields),
-            filter=_PAPER_FILTER,
-            activation_upsampling=2.0,
-            boundary="zero",
-            activation="leaky_relu",
-            norm="batch",
-            kernel_size=3,
-            lift_width=64,
-        )
+        fixed = sorted(_CLASSIC.keys() & fields)
+        if fixed:
+            raise ValueError(
+                f"classic fixes {', '.join(fixed)} as the authors' implementation does; "
+                f"leave that out, or use {cls.__name__}(...), which takes all fields."
+            )
+        return cls(**fields, **_CLASSIC)
 
     def channels(self, level: int) -> int:
         """Channels at a level: d_e/2, d_e, 2 d_e, … 2^(M−1) d_e."""
@@ -94,19 +98,6 @@ class CNOConfig:
     def out_sizes(self, level: int) -> tuple[int, ...]:
         """Points an axis at a level of the decoder."""
         return tuple(n // 2**level for n in self.out_size or self.size)
-
-
-_LEAST: dict[str, int] = {
-    "in_channels": 1,
-    "out_channels": 1,
-    "levels": 1,
-    "width": 2,
-    "neck_blocks": 0,
-    "skip_blocks": 0,
-    "activation_upsampling": 1,
-    "kernel_size": 1,
-    "lift_width": 1,
-}
 
 
 def _check_divisible(field: str, size: tuple[int, ...] | None, levels: int) -> None:
@@ -284,18 +275,17 @@ def _activation(
 
 
 def _check_input(u: Tensor, config: CNOConfig) -> None:
-    axes = ", ".join("zyx"[-len(config.size) :])
+    space = ", ".join("zyx"[-len(config.size) :])
     if u.ndim != 2 + len(config.size):
         raise ValueError(
-            f"input of shape {tuple(u.shape)}; give (batch, {config.in_channels}, {axes})."
+            f"input of shape {tuple(u.shape)}; give (batch, {config.in_channels}, {space})."
         )
     if u.shape[1] != config.in_channels:
         raise ValueError(
             f"input of shape {tuple(u.shape)} has {u.shape[1]} channels; "
-            f"this model takes in_channels={config.in_channels}: (batch, channel, {axes})."
+            f"this model takes in_channels={config.in_channels}: (batch, channel, {space})."
         )
-    if not u.is_floating_point():
-        raise ValueError(f"input of dtype {u.dtype}; give real floating-point fields: u.float().")
+    check_real(u)
 
 
 def _scaled(shape: tuple[int, ...], config: CNOConfig) -> tuple[int, ...]:

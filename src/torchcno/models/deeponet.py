@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.models.inputs import check_fields, check_size, coordinates, plane
+from torchcno.models.inputs import check_fields, check_least, check_size, coordinates, plane
 from torchcno.models.tables import SEARCH_TRAINING, table
 
 
@@ -30,6 +30,8 @@ class DeepONetConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", plane(self.size))
+        check_least(self, bases=1, trunk_layers=1, trunk_width=1)
+        check_least(self, branch_levels=1, residual_blocks=0, branch_width=1)
 
 
 # fmt: off

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.models.inputs import check_fields, check_size, plane
+from torchcno.models.inputs import check_fields, check_least, check_size, plane
 from torchcno.models.tables import SEARCH_TRAINING, table
 
 
@@ -24,6 +24,7 @@ class FFNNConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", plane(self.size))
+        check_least(self, layers=1, width=1)
 
 
 # fmt: off

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.models.inputs import check_fields, coordinates, plane
+from torchcno.models.inputs import check_fields, check_least, coordinates, plane
 from torchcno.models.tables import SEARCH_TRAINING, table
 from torchcno.selection import select
 
@@ -35,6 +35,7 @@ class FNOConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", plane(self.size))
+        check_least(self, layers=1, width=1, modes=1, pad=0, hidden_width=1)
         select(SIGMAS, self.activation, "activation")
 
 
@@ -94,8 +95,8 @@ class SpectralConvolution(nn.Module):
             self.register_buffer(name, matrix.float(), persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "SpectralConvolution":
+        super()._apply(lambda t: _moved(t, fn) if t.is_complex() else fn(t), recurse)
         # A cast starts from the exact numbers: `.double()` must not keep float32's rounding.
-        super()._apply(fn, recurse)
         for name, matrix in fourier_matrices(self.size, self.modes).items():
             setattr(self, name, matrix.to(getattr(self, name)))
         return self
@@ -109,6 +110,8 @@ class SpectralConvolution(nn.Module):
 
     def forward(self, v: Float[Tensor, "batch c y x"]) -> Float[Tensor, "batch d y x"]:
         """K v on the grid of v."""
+        if not len(v):  # nothing lies in memory that could be read as complex numbers
+            return v.new_zeros(0, self.weight.shape[-1], *v.shape[2:])
         k_y, k_x = resolved(v.shape[2:], self.modes)
         weight = self.weight[:, :k_x]
         if k_y < self.modes:
@@ -123,6 +126,15 @@ class SpectralConvolution(nn.Module):
             rows = torch.view_as_real(product).permute(2, 3, 0, 4, 1).flatten(3) @ m["from_x"]
             rows = rows.unflatten(3, (2, -1)).flatten(2, 3)
             return _along_y(m["from_y"], rows).to(v.dtype)
+
+
+def _moved(weight: Tensor, fn: Callable[[Tensor], Tensor]) -> Tensor:
+    """A complex weight on the device where `fn` leads, whatever type it casts to.
+
+    `.to(torch.float64)` has no complex type to offer and would drop the imaginary part.
+    """
+    device = fn(weight.real[:0]).device
+    return torch.empty_like(weight, device=device) if weight.is_meta else weight.to(device)
 
 
 def resolved(size: Sequence[int], modes: int) -> tuple[int, int]:

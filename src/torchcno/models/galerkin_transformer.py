@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.models.fno import Pointwise, SpectralConvolution
-from torchcno.models.inputs import check_fields, coordinates, plane
+from torchcno.models.inputs import check_fields, check_least, coordinates, plane
 from torchcno.models.tables import table
 
 
@@ -43,6 +43,8 @@ class GalerkinTransformerConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", plane(self.size))
+        check_least(self, blocks=1, heads=1, width=3)  # down-scaling divides the width by three
+        check_least(self, decoder_layers=1, decoder_width=1, modes=1, feed_forward=1, coarsening=1)
         if self.width % self.heads:
             raise ValueError(
                 f"width {self.width} is not divisible by heads = {self.heads}; "
@@ -178,9 +180,9 @@ class GalerkinAttention(nn.Module):
 
         Attn(y) = Q (K̃ᵀ Ṽ) / n
 
-    for each head, with K̃ and Ṽ layer-normalised and the positions (x, y) joined to Q, K̃ and Ṽ;
-    then a linear layer mixes the heads. K̃ᵀ Ṽ / n is a quadrature of the inner products of the
-    functions in the columns of K̃ and Ṽ: a Galerkin projection.
+    for each head, with K̃ and Ṽ normalised by `HeadNorm` and the positions (x, y) joined to Q, K̃
+    and Ṽ; then a linear layer mixes the heads. K̃ᵀ Ṽ / n is a quadrature of the inner products of
+    the functions in the columns of K̃ and Ṽ: a Galerkin projection.
     """
 
     def __init__(self, width: int, heads: int) -> None:
@@ -202,29 +204,41 @@ class GalerkinAttention(nn.Module):
         self, y: Float[Tensor, "batch n d"], positions: Float[Tensor, "n 2"]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Q, K̃ and Ṽ of every head: (batch, heads, n, d / heads + 2) each."""
-        q, k, v = (
-            projection(y).unflatten(2, (self.heads, -1)).transpose(1, 2)
-            for projection in (self.query, self.key, self.value)
+        parts = (
+            in_heads(self.query(y), self.heads),
+            self.key_norm(self.key(y)),
+            self.value_norm(self.value(y)),
         )
-        encoding = positions.expand(*q.shape[:2], -1, -1)
-        q, k, v = (
-            torch.cat([encoding, part], dim=-1)
-            for part in (q, self.key_norm(k), self.value_norm(v))
-        )
+        encoding = positions.expand(len(y), self.heads, -1, -1)
+        q, k, v = (torch.cat([encoding, part], dim=-1) for part in parts)
         return q, k, v
 
 
 class HeadNorm(nn.Module):
-    """Layer norm of each head's features, with a scale and shift of its own."""
+    """Layer norm of each head's features z, with a scale and shift of its own.
+
+        z ↦ weight (z − mean z) / √(var z + ε) + bias,   ε = 1e-5
+
+    ε is not small beside what a new network hands over: keys and values come out of layers near
+    0.01 times the identity (`scaled_linear`), with about 1e-4 of the variance that goes in. Where
+    that is 0.01, K̃ and Ṽ have a deviation of a few tenths at first, and near 1 only once these
+    layers have grown.
+    """
 
     def __init__(self, heads: int, features: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(heads, 1, features))
         self.bias = nn.Parameter(torch.zeros(heads, 1, features))
 
-    def forward(self, z: Float[Tensor, "batch heads n f"]) -> Float[Tensor, "batch heads n f"]:
-        """The normalised features."""
-        return F.layer_norm(z, z.shape[-1:]) * self.weight + self.bias
+    def forward(self, z: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch heads n f"]:
+        """The normalised features of each head."""
+        z = in_heads(z, len(self.weight))
+        return F.layer_norm(z, z.shape[-1:], eps=1e-5) * self.weight + self.bias
+
+
+def in_heads(z: Float[Tensor, "batch n d"], heads: int) -> Float[Tensor, "batch heads n f"]:
+    """The d features of a point, divided among the heads."""
+    return z.unflatten(2, (heads, -1)).transpose(1, 2)
 
 
 class SpectralDecoder(nn.Module):

@@ -1,5 +1,6 @@
 """What the networks share at their entrance: checks of sizes and shapes, and coordinates."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -7,16 +8,40 @@ from jaxtyping import Float
 from torch import Tensor
 
 
+def axes(size: Any) -> tuple[int, ...]:
+    """`size` as a tuple, from whatever sequence a file held; a single number is refused."""
+    if not isinstance(size, Iterable):
+        raise ValueError(
+            f"size {size} is a single number; give one an axis, as in ({size}, {size})."
+        )
+    return tuple(size)
+
+
 def plane(size: Any) -> tuple[int, int]:
-    """`size` as (y, x), from whatever sequence a file held; refused where it is no plane's."""
-    size = tuple(size)
+    """`size` as (y, x); refused where it is no plane's."""
+    size = axes(size)
     if len(size) != 2 or min(size) < 1:
         raise ValueError(f"size {size} is not that of a plane; give (y, x) of at least one point.")
     return size
 
 
+def check_least(config: Any, **least: int) -> None:
+    """Refuse a configuration without channels, or with a field below its least value."""
+    for field, value in {"in_channels": 1, "out_channels": 1, **least}.items():
+        if getattr(config, field) < value:
+            raise ValueError(
+                f"{field} = {getattr(config, field)} is too small; use {value} or more."
+            )
+
+
+def check_real(u: Tensor) -> None:
+    """Refuse fields of integers or of complex numbers."""
+    if not u.is_floating_point():
+        raise ValueError(f"input of dtype {u.dtype}; give real floating-point fields: u.float().")
+
+
 def check_fields(u: Tensor, channels: int, least: int) -> None:
-    """Refuse what is not (batch, `channels`, y, x) with at least `least` points an axis."""
+    """Refuse what is not a real (batch, `channels`, y, x) with `least` points an axis or more."""
     if u.ndim != 4:
         raise ValueError(
             f"input of shape {tuple(u.shape)} has {u.ndim} axes; give (batch, channel, y, x)."
@@ -31,6 +56,7 @@ def check_fields(u: Tensor, channels: int, least: int) -> None:
             f"input of {u.shape[2]} × {u.shape[3]} points is too small; "
             f"give at least {least} points an axis."
         )
+    check_real(u)
 
 
 def check_size(u: Tensor, size: tuple[int, ...]) -> None:
@@ -43,6 +69,10 @@ def check_size(u: Tensor, size: tuple[int, ...]) -> None:
 
 
 def coordinates(u: Float[Tensor, "batch channel y x"]) -> Float[Tensor, "2 y x"]:
-    """The positions (x, y) ∈ [0, 1]² of the samples of `u`, both ends of an axis included."""
+    """The positions (x, y) ∈ [0, 1]² of the samples of `u`, both ends of an axis included.
+
+    So on every grid: on a periodic one, whose samples lie at j/n and not at j/(n − 1), a place has
+    slightly different coordinates at different resolutions.
+    """
     y, x = (torch.linspace(0, 1, n, dtype=u.dtype, device=u.device) for n in u.shape[2:])
     return torch.stack([x.expand(len(y), -1), y[:, None].expand(-1, len(x))])

@@ -6,7 +6,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.models.inputs import check_fields, plane
+from torchcno.models.inputs import check_fields, check_least, plane
 from torchcno.models.tables import SEARCH_TRAINING, table
 
 
@@ -22,6 +22,7 @@ class ResNetConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", plane(self.size))
+        check_least(self, channels=1, residual_blocks=0)
 
 
 # fmt: off

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.models.inputs import check_fields, plane
+from torchcno.models.inputs import check_fields, check_least, plane
 from torchcno.models.tables import SEARCH_TRAINING, table
 
 LEVELS = 4  # of Ronneberger's network
@@ -25,6 +25,7 @@ class UNetConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", plane(self.size))
+        check_least(self, channels=1)
 
 
 # fmt: off

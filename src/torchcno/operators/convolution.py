@@ -190,7 +190,9 @@ def extend(
 ) -> Float[Tensor, "..."]:
     """x with `margin` samples of its continuation at both ends of `axis`, counted from the end.
 
-    Even and odd reflect at the edge itself, half a cell beyond the outermost sample.
+    Even and odd reflect half a cell beyond the outermost sample: at the edge of a cell-centred
+    field. On an inclusive grid that sample is on the edge itself and comes twice, so that what lies
+    beyond comes one sample late.
     """
     if margin == 0:
         return x

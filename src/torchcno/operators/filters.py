@@ -13,6 +13,7 @@ from torch import Tensor
 
 from torchcno.selection import select
 
+# Even and odd reflect at the edge of cell-centred samples, half a cell beyond the outermost one.
 Boundary = Literal["zero", "periodic", "even", "odd"]
 
 

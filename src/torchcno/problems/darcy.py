@@ -132,7 +132,8 @@ def conjugate_gradients(
         residual = residual - step * image
         z = preconditioner(residual)
         rho, rho_before = dot(residual, z), rho
-        direction = z + rho / rho_before * direction
+        # Where the residual is zero the quotient is 0/0, and zero times that is no zero.
+        direction = z + torch.where(active, rho / rho_before, 0.0) * direction
     raise RuntimeError(
         f"conjugate gradients left a residual above {tolerance:g} after {most} iterations; "
         "use a larger tolerance."
