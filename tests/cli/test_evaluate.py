@@ -1,5 +1,6 @@
 import json
 
+import pytest
 import xarray
 
 
@@ -56,3 +57,17 @@ def test_runs_on_many_grids_as_table_json_and_figures(cno, run_folder, tmp_path)
     assert plot.stat().st_size > 0
     assert spectra.stat().st_size > 0
     assert cno("evaluate", run_folder, twin, "--save", tmp_path / "all.nc").code == 2
+
+
+def test_what_could_not_be_kept_is_refused_before_the_work(cno, run_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("torchcno.cli.evaluate.evaluate_runs", lambda *_: pytest.fail("worked"))
+    refused = {
+        ("--plot", "x.foo"): ".png",
+        ("--spectra", tmp_path / "no" / "s.png"): "make that folder",
+        ("--json", tmp_path / "no" / "r.json"): "make that folder",
+        ("--resolutions", "16,32", "--spectra", "s.png"): "add 24",
+    }
+    for words, remedy in refused.items():
+        outcome = cno("evaluate", run_folder, *words)
+        assert outcome.code == 2
+        assert remedy in outcome.err

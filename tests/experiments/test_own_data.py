@@ -31,6 +31,9 @@ def test_the_folder_holds_the_operator_that_was_trained(tmp_path: Path) -> None:
     assert (again.problem, again.model, again.grid) == ("sum", "ffnn", GRID)
     u = fields().inputs
     torch.testing.assert_close(again.predict(u), operator.predict(u))
+    torch.testing.assert_close(again.predict(u.numpy()), operator.predict(u))
+    with pytest.raises(ValueError, match="batch_size is 0; use 1 or more"):
+        again.predict(u, batch_size=0)
 
 
 def test_a_run_goes_on_only_where_that_is_asked_for(tmp_path: Path) -> None:

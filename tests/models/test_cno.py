@@ -296,10 +296,11 @@ class TestBadInput:
             (
                 {"size": (50, 50)},
                 r"size \(50, 50\) is not divisible by 2\*\*levels = 8; "
-                r"use \(48, 48\) or \(56, 56\), or levels=1\.",
+                r"use \(48, 48\) or \(56, 56\) or levels=1\.",
             ),
             ({"size": (64, 0)}, "not divisible"),
             ({"size": (64, 64), "out_size": (60, 64)}, r"out_size \(60, 64\) is not divisible"),
+            ({"levels": 9}, r"2\*\*levels = 512; use \(512, 512\) or levels="),
             ({"size": (64,) * 4}, "has 4 axes; give 1, 2 or 3"),
             ({"out_size": (64,)}, "differ in dimension"),
             (

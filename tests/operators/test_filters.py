@@ -24,6 +24,7 @@ def test_taps_are_the_standard_kaiser_design(filter, factor):
 @pytest.mark.parametrize("filter", [WindowedSinc(taps=8, half_width=1.0), Ideal(), Nearest()])
 def test_a_filter_survives_its_dictionary(filter):
     assert filter_from(asdict(filter)) == filter
+    assert filter_from(filter.kind) == type(filter)()
 
 
 def test_bad_filters_say_what_to_do():

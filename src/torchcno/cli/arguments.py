@@ -11,6 +11,7 @@ import textwrap
 import tokenize
 from argparse import ArgumentError, RawDescriptionHelpFormatter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
@@ -18,6 +19,8 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 from torchcno.experiments.configs import from_plain, to_plain
 
 T = TypeVar("T")
+
+PICTURES = (".png", ".pdf", ".svg", ".jpg")  # what figures are written as
 
 
 class HelpFormatter(DefaultHelpFormatter, RawDescriptionHelpFormatter):
@@ -86,6 +89,16 @@ def replaced(config: T, prefix: str, given: Namespace) -> T:
 def leading_names(arguments: Sequence[str]) -> list[str]:
     """The words before the first option: names that decide which further options there are."""
     return list(itertools.takewhile(lambda word: not word.startswith("-"), arguments))
+
+
+def check_target(path: Path | None, suffixes: Sequence[str] = ()) -> None:
+    """Refuse a file that could not be written, before the work that is to be kept in it."""
+    if path is None:
+        return
+    if suffixes and path.suffix.lower() not in suffixes:
+        raise ValueError(f"{path} has no ending of {', '.join(suffixes)}; give it one of them.")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path.parent} does not exist; make that folder first.")
 
 
 def field_comments(config: type) -> dict[str, str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from torchcno.cli import MISSED
-from torchcno.cli.arguments import parse, parser_of
+from torchcno.cli.arguments import PICTURES, check_target, parse, parser_of
 from torchcno.cli.evaluate import whole_numbers
 from torchcno.cli.terminal import table
 from torchcno.evaluation.aliasing import Audit
@@ -44,6 +44,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--plot", type=Path | None, help="a picture, the runs side by side")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     given = parse(parser, arguments)
+    check_target(given.plot, PICTURES)
+    check_target(given.json)
     if not given.threshold > 0:
         raise ValueError(f"--threshold is {given.threshold}; give a positive number such as 0.01.")
     resolutions = whole_numbers(given.resolutions or "")

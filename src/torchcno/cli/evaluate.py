@@ -6,9 +6,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from torchcno.cli.arguments import parse, parser_of
+from torchcno.cli.arguments import PICTURES, check_target, parse, parser_of
 from torchcno.cli.terminal import error_table, table
 from torchcno.experiments.evaluate import EVALUATED, RunErrors, evaluate_runs, save_evaluations
+from torchcno.experiments.run_config import read_config
 from torchcno.experiments.trained import write_json
 from torchcno.problems.problem import SPLITS
 
@@ -53,8 +54,14 @@ def main(arguments: Sequence[str]) -> None:
     given = parse(parser, arguments)
     if given.save and len(given.runs) > 1:
         raise ValueError("--save is for one run; evaluate the others by themselves.")
+    for picture in (given.plot, given.spectra):
+        check_target(picture, PICTURES)
+    for file in (given.save, given.json):
+        check_target(file)
     splits = given.split or EVALUATED
     resolutions = whole_numbers(given.resolutions or "")
+    if given.spectra and resolutions:
+        refuse_other_resolutions(given.runs, resolutions)
     found = evaluate_runs(given.runs, splits, resolutions, given.samples, given.device)
     report(found, splits[0], Console())
     if given.save:
@@ -106,6 +113,17 @@ def change_table(runs: Sequence[RunErrors], split: str) -> Table:
     )
     title = f"scaled L1 on {split}, over that at the training resolution"
     return table(title, ["", *map(str, resolutions)], rows)
+
+
+def refuse_other_resolutions(runs: Sequence[Path], resolutions: Sequence[int]) -> None:
+    """Refuse spectra of runs that are not to be evaluated at their training resolutions."""
+    for run in runs:
+        training = read_config(run).resolution
+        if training not in resolutions:
+            raise ValueError(
+                f"--spectra are those at the training resolution; add {training}, that of {run}, "
+                "to --resolutions."
+            )
 
 
 def whole_numbers(text: str) -> tuple[int, ...]:

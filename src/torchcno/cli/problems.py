@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from torchcno.cli.arguments import field_comments, parse, parser_of
+from torchcno.cli.arguments import PICTURES, check_target, field_comments, parse, parser_of
 from torchcno.cli.terminal import table
 from torchcno.problems import PROBLEMS
 from torchcno.problems.problem import Problem
@@ -50,6 +50,7 @@ def main(arguments: Sequence[str]) -> None:
     from torchcno.experiments.gallery import draw_problem
 
     path = Path(f"{given.name}.png" if given.plot is True else given.plot)
+    check_target(path, PICTURES)
     draw_problem(problem, seed=given.seed).savefig(path, dpi=150)
     console.print(f"Drawn to {path}.")
 

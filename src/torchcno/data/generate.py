@@ -60,8 +60,9 @@ def generate(
     """
     wanted = Samples.of(problem, split, resolution, seed)
     count = problem.samples[split] if samples is None else samples
-    if count < 1 or (workers is not None and workers < 1):
-        raise ValueError(f"samples={samples} and workers={workers} must be at least 1.")
+    for what, number in (("samples", count), ("workers", workers)):
+        if number is not None and number < 1:
+            raise ValueError(f"{what} is {number}; use 1 or more.")
     where = torch.device(device)
     if where.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"there is no device {device!r} here; use device='cpu'.")

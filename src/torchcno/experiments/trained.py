@@ -6,6 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -56,9 +57,17 @@ class TrainedOperator(nn.Module):
 
     @torch.inference_mode()
     def predict(
-        self, u: Float[Tensor, "sample in_channel *space"], batch_size: int = 32
+        self,
+        u: Float[Tensor | np.ndarray, "sample in_channel *space"],
+        batch_size: int = 32,
     ) -> Float[Tensor, "sample out_channel *space"]:
-        """`forward` in evaluation mode, a batch at a time on its device; the outputs on the CPU."""
+        """`forward` in evaluation mode, a batch at a time on its device; the outputs on the CPU.
+
+        Inputs may be an array of NumPy, too, and of any real type: networks compute in float32.
+        """
+        if batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}; use 1 or more.")
+        u = torch.as_tensor(u)
         if not torch.isfinite(u).all():
             bad = int((~torch.isfinite(u)).flatten(1).any(1).nonzero()[0])
             raise ValueError(

@@ -62,7 +62,7 @@ class CNOConfig:
         object.__setattr__(self, "size", axes(self.size))
         if self.out_size is not None:
             object.__setattr__(self, "out_size", axes(self.out_size))
-        if isinstance(self.filter, Mapping):
+        if isinstance(self.filter, Mapping | str):
             object.__setattr__(self, "filter", filter_from(self.filter))
         if not 1 <= len(self.size) <= 3:
             raise ValueError(f"size {self.size} has {len(self.size)} axes; give 1, 2 or 3.")
@@ -107,9 +107,9 @@ def _check_divisible(field: str, size: tuple[int, ...] | None, levels: int) -> N
     below = tuple(max(n // step, 1) * step for n in size)
     above = tuple(-(-n // step) * step if n > 0 else step for n in size)
     fewer = next(m for m in range(levels, -1, -1) if not any(n % 2**m for n in size))
-    remedy = f", or levels={fewer}" if fewer else ""
+    remedies = [*dict.fromkeys([str(below), str(above)]), *([f"levels={fewer}"] if fewer else [])]
     raise ValueError(
-        f"{field} {size} is not divisible by 2**levels = {step}; use {below} or {above}{remedy}."
+        f"{field} {size} is not divisible by 2**levels = {step}; use {' or '.join(remedies)}."
     )
 
 

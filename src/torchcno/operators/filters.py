@@ -70,8 +70,10 @@ FILTERS: dict[str, type[WindowedSinc] | type[Ideal] | type[Nearest]] = {
 }
 
 
-def filter_from(fields: Mapping[str, Any]) -> Filter:
-    """The filter that `dataclasses.asdict` turned into `fields`."""
+def filter_from(fields: Mapping[str, Any] | str) -> Filter:
+    """The filter that `dataclasses.asdict` turned into `fields`; of its kind alone: the default."""
+    if isinstance(fields, str):
+        fields = {"kind": fields}
     return select(FILTERS, fields.get("kind", ""), "filter")(**fields)
 
 
