@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchcno.experiments import bench
+from torchcno.experiments import bench, paper
 from torchcno.experiments.bench import CUDA_WAYS, PLANS, WAYS, Plan, run_bench, selected
 from torchcno.experiments.bench_work import (
     Bicubic,
@@ -22,6 +22,7 @@ from torchcno.experiments.bench_work import (
     _replace_activations,
 )
 from torchcno.experiments.build import build_model
+from torchcno.experiments.studies import FLOW
 from torchcno.operators import Activation, WindowedSinc
 from torchcno.problems.navier_stokes import NavierStokes
 from torchcno.problems.poisson import Poisson
@@ -30,6 +31,7 @@ CNO = {"levels": 1, "width": 2, "neck_blocks": 1, "skip_blocks": 0, "lift_width"
 FIELDS = {
     "cno": CNO,
     "cno-no-filters": CNO,
+    "cno-no-skip-blocks": CNO,
     "fno": {"width": 2, "modes": 2, "layers": 1, "hidden_width": 2},
     "unet": {"channels": 2},
 }
@@ -80,7 +82,14 @@ def test_every_row_is_measured_and_compared(seen):
     for name, row in report["training"].items():
         if name != "fused":
             assert 0.01 < row["ratios"]["fused"] < 100
-    assert set(report["training"]["fused"]["ratios"]) == {"no-filters", "no-filters-channels-first"}
+    ablated = {"no-filters", "no-skip-blocks", "no-filters-channels-first"}
+    assert set(report["training"]["fused"]["ratios"]) == ablated
+
+
+def test_the_networks_that_train_are_those_of_the_flow():
+    assert {plan.problems[0].name for plan in PLANS.values()} == {FLOW}
+    for model in paper.ABLATION_SPEEDUPS:  # rows of the report, by these names
+        assert WAYS[model.removeprefix("cno-")] == Way(model)
 
 
 def test_grids_grow_at_a_constant_number_of_pixels(seen):

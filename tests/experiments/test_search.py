@@ -82,6 +82,8 @@ def test_the_report_evaluates_the_best_trial_only(alone, data):
     assert again == read_config(folder / "trials" / f"{best.number:04d}")
     table = list(csv.DictReader((folder / "trials.csv").read_text().splitlines()))
     assert [float(row["validation_error"]) for row in table] == [t.value for t in study.trials]
+    devices = [t.user_attrs["device"] for t in study.trials]
+    assert [row["device"] for row in table] == [row.size.device for row in rows] == devices
 
 
 def test_a_killed_search_ends_with_the_trials_of_one_left_alone(

@@ -25,8 +25,9 @@ DESCRIPTION = """\
 Measure in one run, with ratios:
 
   training   a training step of the navier-stokes CNO of the paper: fused, with dense matrices,
-             without filters, with bicubic interpolation; FNO and U-Net; memory formats, and on
-             CUDA float16, bfloat16 and operation by operation instead of captured in a graph
+             without filters, without blocks across, with bicubic interpolation; FNO and U-Net;
+             memory formats, and on CUDA float16, bfloat16 and operation by operation instead of
+             captured in a graph
   sizes      what a pixel of a step costs as the grid grows
   inference  one sample and many at once, and the solver for the same fields"""
 EXAMPLES = """

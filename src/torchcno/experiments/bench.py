@@ -51,6 +51,7 @@ FUSED, BARE = Way(), Way("cno-no-filters")
 WAYS: dict[str, Way] = {
     "fused": FUSED,
     "no-filters": BARE,
+    "no-skip-blocks": Way("cno-no-skip-blocks"),
     "dense": Way(activation=ByMatrices),
     "bicubic": Way(activation=Bicubic),
     "fno": Way("fno"),
@@ -124,15 +125,15 @@ class Row:
 
 
 def training_rows(plan: Plan) -> list[Row]:
-    """A training step, many ways, over the default one; that one over those without filters."""
+    """A training step, many ways, over the default one; that one over those of ablated CNOs."""
     batch = plan.of(plan.batch, plan.resolution)
-    bare = tuple(name for name, way in plan.ways.items() if way.model == "cno-no-filters")
+    ablated = tuple(name for name, way in plan.ways.items() if way.model.startswith("cno-no-"))
     return [
         Row(
             name,
             partial(training_step, way, plan.problems[0], batch),
             batch,
-            against=bare if name == "fused" else ("fused",),
+            against=ablated if name == "fused" else ("fused",),
         )
         for name, way in plan.ways.items()
     ]

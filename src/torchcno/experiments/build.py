@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import cache
 from typing import Any
 
+import torch
 from torch import nn
 
 from torchcno.experiments.configs import check_key
-from torchcno.models import MODELS
+from torchcno.models import MODELS, ParameterCount, count_parameters
 from torchcno.problems import PROBLEMS
 from torchcno.problems.problem import Problem
 from torchcno.selection import select
@@ -69,6 +71,13 @@ def build_model(
     >>> model = build_model("fno", problem="darcy", width=16)
     """
     return model_class(name)(model_config(name, problem, preset, **overrides))
+
+
+@cache
+def parameter_count(name: str, config: Any) -> ParameterCount:
+    """How many parameters model `name` has in that configuration, without making them."""
+    with torch.device("meta"):
+        return count_parameters(model_class(name)(config))
 
 
 def training_row(model: str, problem: str, preset: str) -> Mapping[str, Any]:

@@ -1,9 +1,10 @@
 """A table as data: what HTML, LaTeX and JSON are made of."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torchcno.experiments.paper import Range
 from torchcno.experiments.studies import Budget
 
 SPLIT_TITLES = {"test": "In", "ood": "Out"}
@@ -12,11 +13,17 @@ PUBLISHED = "published"  # whose numbers a row has; ours have the name of their 
 
 @dataclass(frozen=True)
 class Cell:
-    """A number of a table, or a word; without a value, not measured."""
+    """A number of a table, several by their names, or a word; without a value, not measured."""
 
-    value: float | str | None = None
+    value: float | str | Mapping[str, float] | None = None
     text: str = "–"
     best: bool = False
+
+    @property
+    def rank(self) -> float | None:
+        """What it is compared by: its number, or its mean."""
+        value = self.value.get("mean") if isinstance(self.value, Mapping) else self.value
+        return value if isinstance(value, int | float) else None
 
 
 EMPTY = Cell(text="")  # where there is nothing to measure
@@ -78,6 +85,11 @@ def plain(value: float | str | None, form: str = "g") -> Cell:
     return Cell(value, value if isinstance(value, str) else f"{value:{form}}")
 
 
+def ends(values: Range) -> Cell:
+    """The least and the most; one number where they are the same."""
+    return Cell(values.least if values.least == values.most else vars(values), str(values))
+
+
 def row_of_errors(labels: tuple[str, ...], errors: Iterable[float | None]) -> Row:
     """A row of errors in percent, the least of them marked."""
     cells = tuple(mark_best([percent(error) for error in errors]))
@@ -86,10 +98,10 @@ def row_of_errors(labels: tuple[str, ...], errors: Iterable[float | None]) -> Ro
 
 def mark_best(cells: Sequence[Cell]) -> list[Cell]:
     """The cells with the least of them marked, if there are others to compare with."""
-    known = [cell.value for cell in cells if isinstance(cell.value, int | float)]
+    known = [cell.rank for cell in cells if cell.rank is not None]
     if len(known) < 2:
         return list(cells)
-    return [replace(cell, best=cell.value == min(known)) for cell in cells]
+    return [replace(cell, best=cell.rank == min(known)) for cell in cells]
 
 
 def begun(rows: Sequence[Row]) -> list[Row]:

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
-from torchcno.experiments.build import model_class
+from torchcno.experiments.build import parameter_count
 from torchcno.experiments.jobs import Job, settled
 from torchcno.experiments.measurements import Measurement
 from torchcno.experiments.run import device_name
@@ -15,7 +13,6 @@ from torchcno.experiments.run_config import RunConfig, read_config
 from torchcno.experiments.run_files import find_damage
 from torchcno.experiments.studies import PlannedRun
 from torchcno.experiments.trained import pick_device, read_json
-from torchcno.models import count_parameters
 
 Basis = Literal["finished", "trained", "measured", "guessed", "refused"]
 
@@ -93,6 +90,5 @@ def _cost(run: PlannedRun, around: float, results: Mapping[Path, dict[str, Any]]
 def work_an_epoch(config: RunConfig) -> float:
     """Samples × real parameters × points over 64²: what the time of an epoch grows with."""
     samples = config.train.samples or config.problem.samples["train"]
-    with torch.device("meta"):  # counted, not allocated
-        network = model_class(config.model)(config.architecture)
-    return samples * count_parameters(network).reals * (config.resolution / 64) ** 2
+    parameters = parameter_count(config.model, config.architecture).reals
+    return samples * parameters * (config.resolution / 64) ** 2

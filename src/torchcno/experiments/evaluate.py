@@ -13,6 +13,7 @@ from torchcno.data.dataset import Fields
 from torchcno.data.dataset import load as load_fields
 from torchcno.evaluation.errors import SampleErrors, summary
 from torchcno.evaluation.resolution import Refused, ResolutionCurve, at_resolutions
+from torchcno.experiments.predict import write_groups
 from torchcno.experiments.run_config import read_config
 from torchcno.experiments.trained import load, pick_device
 
@@ -140,15 +141,8 @@ def run_names(folders: Sequence[str | Path]) -> list[str]:
 
 def save_evaluations(evaluations: Sequence[Evaluation], path: Path) -> None:
     """Fields, predictions and errors as a NetCDF file, in groups `split/resolution`."""
-    part = path.with_name(path.name + ".part")
-    try:
-        for i, evaluation in enumerate(evaluations):
-            group = f"{evaluation.split}/{evaluation.resolution}"
-            dataset = as_dataset(evaluation)
-            dataset.to_netcdf(part, mode="a" if i else "w", group=group, engine="h5netcdf")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    groups = {f"{one.split}/{one.resolution}": as_dataset(one) for one in evaluations}
+    write_groups(path, groups)
 
 
 def as_dataset(evaluation: Evaluation) -> xarray.Dataset:

@@ -1,6 +1,7 @@
 """Predictions from file to file: NumPy arrays and NetCDF files, in physical units."""
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -73,9 +74,15 @@ def write_dataset(path: Path, outputs: Tensor, grid: Grid) -> None:
         {"output": (("sample", "output_channel", *space), outputs.numpy())},
         {name: grid.axis(i).numpy() for i, name in enumerate(space)},
     )
+    write_groups(path, {"/": dataset})
+
+
+def write_groups(path: Path, groups: Mapping[str, xarray.Dataset]) -> None:
+    """Datasets as the groups of one NetCDF file, never half of it; "/" is the file itself."""
     part = path.with_name(path.name + ".part")
     try:
-        dataset.to_netcdf(part, engine="h5netcdf")
+        for i, (group, dataset) in enumerate(groups.items()):
+            dataset.to_netcdf(part, mode="a" if i else "w", group=group, engine="h5netcdf")
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)

@@ -6,12 +6,13 @@ from typing import Any
 import torch
 
 from torchcno.experiments import paper
-from torchcno.experiments.build import build_model, model_class
+from torchcno.experiments.build import build_model, model_class, model_config, parameter_count
 from torchcno.experiments.cells import EMPTY, PUBLISHED, Cell, Row, Table, begun, percent, plain
 from torchcno.experiments.results import Results
-from torchcno.experiments.run_config import RunConfig, read_config
+from torchcno.experiments.run_config import RunConfig
+from torchcno.experiments.run_files import find_damage
 from torchcno.experiments.studies import BUDGETS, planned
-from torchcno.models import ParameterCount, count_parameters
+from torchcno.models import ParameterCount
 from torchcno.problems import PROBLEMS
 from torchcno.training.schedules import STEP_EPOCHS
 
@@ -21,11 +22,11 @@ FIELD_TITLES = {
     "epochs_a_step": "epochs a step of γ",
     "lift_layers": "layers of the lifting",
 }
-# Trials that follow the text in one field (docs/training.md).
+# Trials that follow the text in one field (docs/training.md): problem, model and what differs.
 TRIALS = {
-    "patience": "poisson-cno-patience-50",
-    "epochs_a_step": "poisson-fno-every-epoch",
-    "activation": "navier-stokes-fno-gelu",
+    "patience": ("poisson", "cno", "patience-50"),
+    "epochs_a_step": ("poisson", "fno", "every-epoch"),
+    "activation": ("navier-stokes", "fno", "gelu"),
 }
 TRAINING_TITLES = {
     "learning_rate": "rate",
@@ -81,17 +82,21 @@ def _config(model: str, problem: str) -> RunConfig:
 
 def _trial(results: Results, field: str, models: list[str]) -> tuple[str, list[Cell]]:
     """The trial of a field, if it is of one of the models; its errors and those of `paper`."""
-    folder = results.folder / "trials" / TRIALS.get(field, "none")
-    trial = results.extra(f"trials/{folder.name}/result.json")
-    if trial is None or trial["model"] not in models:
+    problem, model, change = TRIALS.get(field, ("", "", ""))
+    if model not in models:
         return "", [EMPTY] * 4
-    config = read_config(folder)
-    run = planned(BUDGETS["paper"], config.problem.name, config.model)
+    name = f"{problem}-{model}-{change}"
+    damage = find_damage(results.folder / "trials" / name)
+    if damage is not None:
+        return f"{name}: {damage.file.name} cannot be read", [Cell()] * 4
+    trial = results.extra(f"trials/{name}/result.json")
+    if trial is None:
+        return "", [EMPTY] * 4
     by_text = [trial["errors"][split]["relative_l1_median_percent"]["normalized"]
                for split in ("test", "ood")]  # fmt: skip
+    run = planned(BUDGETS["paper"], problem, model)
     by_ours = [results.error(run, split) for split in ("test", "ood")]
-    title = f"{folder.name} ({trial['epochs']})"
-    return title, [percent(error) for error in (*by_text, *by_ours)]
+    return f"{name} ({trial['epochs']})", [percent(error) for error in (*by_text, *by_ours)]
 
 
 def _together(models: list[str]) -> str:
@@ -119,7 +124,7 @@ def tables_6_to_12() -> Table:
         if problem in PROBLEMS:
             counts = [_count(model, problem) for model in paper.COMPARED]
             for label, which in (("entries", 0), ("reals", 1)):
-                cells = (Cell(count[which], f"{count[which] / 1e6:.2f}") for count in counts)
+                cells = (plain(count[which] / 1e6, ".2f") for count in counts)
                 group.append(Row((title, label), tuple(cells)))
         rows += begun(group)
     tables = paper.HYPER_PARAMETER_TABLES.items()
@@ -202,7 +207,6 @@ def millions(model: str, count: ParameterCount) -> float:
     return (count.reals if model == "galerkin-transformer" else count.entries) / 1e6
 
 
-@cache
 def _count(model: str, problem: str, **fields: Any) -> ParameterCount:
-    with torch.device("meta"):  # counted, not allocated
-        return count_parameters(build_model(model, problem, **fields))
+    """Of the network that the preset `paper` runs, with other `fields`."""
+    return parameter_count(model, model_config(model, problem, **fields))

@@ -29,8 +29,9 @@ from torchcno.experiments.figures import (
     draw_truths,
     timed_device,
 )
-from torchcno.experiments.measurements import read_spectra
+from torchcno.experiments.measurements import SPECTRA, read_spectra
 from torchcno.experiments.results import Results
+from torchcno.experiments.statements import rounded, scaling_of, series_title
 from torchcno.experiments.studies import (
     EFFICIENCY,
     FLOW,
@@ -43,7 +44,6 @@ from torchcno.experiments.studies import (
     scaling_series,
     spectra,
 )
-from torchcno.experiments.trained import read_json
 
 SPLITS = {"test": "in distribution", "ood": "out of distribution"}
 BEYOND = 99  # the place of figures that the paper does not have
@@ -280,12 +280,11 @@ def scaling_pictures(results: Results) -> Iterator[Picture]:
             found: dict[str, Scaling] = {}
             missing: list[str] = []
             for (where, label), runs in series.items():
-                errors = {n: e for n, run in runs.items() if (e := results.error(run, "test"))}
-                title = paper.MODEL_TITLES.get(label, "small CNO")
-                if where == problem and errors:
-                    found[title] = Scaling(list(errors), list(errors.values()))
+                one = scaling_of(results, runs)
+                if where == problem and one.samples:
+                    found[series_title(label)] = one
                 elif where == problem:
-                    missing.append(title)
+                    missing.append(series_title(label))
             laws = {paper.MODEL_TITLES[model]: law for model, law in paper.SCALING.items()}
             enough = any(len(one.samples) > 1 for one in found.values())
             yield Picture(
@@ -350,19 +349,21 @@ def _sizes(picture: Picture, found: Mapping[str, list[Size]]) -> Picture:
         return picture
     device = timed_device(models)
     others = sum(size.device != device for sizes in models.values() for size in sizes)
-    left_out = f"Times are those of {device} alone, not of {others} trained elsewhere."
+    notes = [
+        note_of(model for model in found if model not in models),
+        "Runs may have shared the device, which lengthens their epochs.",
+        f"Times are those of {device} alone, not of {others} trained elsewhere." if others else "",
+    ]
     return replace(
         picture,
         draw=partial(draw_efficiency, models),
         numbers={model: [vars(size) for size in sizes] for model, sizes in models.items()},
-        note=" ".join(
-            filter(None, (note_of(m for m in found if m not in models), left_out if others else ""))
-        ),
+        note=" ".join(filter(None, notes)),
     )
 
 
 def read_trials(path: Path) -> list[Size]:
-    """The finished trials of a search; their devices where their folders are there, too."""
+    """The finished trials of a search."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["validation_error"]]
     return [
@@ -370,14 +371,10 @@ def read_trials(path: Path) -> list[Size]:
             int(row["parameters"]),
             float(row["seconds_per_epoch"]),
             100 * float(row["validation_error"]),
-            _device(path.parent / "trials" / f"{int(row['number']):04d}" / "result.json"),
+            row.get("device", ""),
         )
         for row in rows
     ]
-
-
-def _device(result: Path) -> str:
-    return str(read_json(result)["device"]) if result.exists() else ""
 
 
 def truth_spectra(results: Results) -> Iterator[Picture]:
@@ -386,7 +383,7 @@ def truth_spectra(results: Results) -> Iterator[Picture]:
         run.config.problem.name: run
         for budget in reversed(results.budgets)
         for run in complexity(budget)
-        if run.name in results.finished
+        if run.name in results.finished and SPECTRA.is_made(results.run_folder(run))
     }
     found = {
         problem: one
@@ -478,11 +475,6 @@ PICTURES: list[Callable[[Results], Iterator[Picture]]] = [
     data_pictures,
     audit_pictures,
 ]
-
-
-def rounded(value: float) -> float:
-    """Six digits: what fits and quantiles have on every machine."""
-    return float(f"{value:.6g}")
 
 
 def _title(problem: str) -> str:

@@ -154,6 +154,22 @@ class Results:
         changed = differences(read_config(folder), run.config)
         return [f"{key} is {there}, not {planned}" for key, (there, planned) in changed.items()]
 
+    def benched(self, section: str, row: str) -> dict[str, list[dict[str, Any]]]:
+        """That row of `cno bench` by device, of every file that has it, most rounds first."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for bench in self._benches:
+            numbers = bench.get(section, {}).get(row, {})
+            if "rounds" in numbers:
+                kind = {"device_kind": bench["device_kind"]}
+                found.setdefault(bench["device"], []).append(numbers | kind)
+        for rows in found.values():
+            rows.sort(key=lambda numbers: -numbers["rounds"])
+        return found
+
+    @cached_property
+    def _benches(self) -> list[dict[str, Any]]:
+        return [_bench(path) for path in sorted(self.folder.glob("bench-*.json"))]
+
     def extra(self, name: str) -> dict[str, Any] | None:
         """A further file of results, such as a validation's; None where there is none."""
         path = self.folder / name
@@ -162,6 +178,15 @@ class Results:
 
 def _median(summary: Mapping[str, Any] | None, space: str) -> float | None:
     return None if summary is None else float(summary["relative_l1_median_percent"][space])
+
+
+def _bench(path: Path) -> dict[str, Any]:
+    """What `cno bench` wrote; nothing where it was another benchmark, or the file is damaged."""
+    try:
+        content = read_json(path)
+    except ValueError:
+        return {}
+    return content if "device_kind" in content else {}
 
 
 def _command(name: str, damage: Damage, planned: tuple[str, Budget] | None) -> str:

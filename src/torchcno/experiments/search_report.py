@@ -37,6 +37,7 @@ class TrialRow:
     validation_error: float | None  # of the best weights, as a fraction; None if it did not finish
     parameters: int | None  # a complex one counts once
     seconds_per_epoch: float | None
+    device: str  # whose time that is
     choice: Mapping[str, Any]
     folder: str
     error: str  # why it did not finish
@@ -51,7 +52,7 @@ class TrialRow:
         """Its point in the figure; None if it did not finish."""
         if self.validation_error is None or not self.parameters or not self.seconds_per_epoch:
             return None
-        return Size(self.parameters, self.seconds_per_epoch, self.percent)
+        return Size(self.parameters, self.seconds_per_epoch, self.percent, self.device)
 
     @classmethod
     def of(cls, trial: FrozenTrial) -> "TrialRow":
@@ -63,6 +64,7 @@ class TrialRow:
             validation_error=trial.value if trial.state == TrialState.COMPLETE else None,
             parameters=attributes.get("parameters"),
             seconds_per_epoch=attributes.get("seconds_per_epoch"),
+            device=attributes.get("device", ""),
             choice=trial.params,
             folder=attributes.get("folder", ""),
             error=attributes.get("error", ""),
@@ -127,7 +129,7 @@ def _within(path: Path, folder: Path) -> str:
 
 def table(rows: Sequence[TrialRow]) -> str:
     """The trials as a CSV file."""
-    fields = ("number", "state", "validation_error", "parameters", "seconds_per_epoch")
+    fields = ("number", "state", "validation_error", "parameters", "seconds_per_epoch", "device")
     names = list(dict.fromkeys(name for row in rows for name in row.choice))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

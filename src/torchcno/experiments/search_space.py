@@ -1,6 +1,5 @@
 """What a search chooses from: a run, some fields of which are open."""
 
-import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,10 +8,9 @@ from typing import Any, get_type_hints
 import numpy as np
 import torch
 
-from torchcno.experiments.build import model_class
+from torchcno.experiments.build import model_class, parameter_count
 from torchcno.experiments.configs import check_key, convert, from_plain
 from torchcno.experiments.run_config import RunConfig
-from torchcno.models import count_parameters
 
 Choice = Mapping[str, Any]  # a value for every open field, such as {"model.width": 16}
 
@@ -135,14 +133,7 @@ def _ascending(values: Sequence[Any]) -> Sequence[Any]:
 
 def parameters_of(config: RunConfig) -> int:
     """The parameters of a run's network; a complex one counts once."""
-    return _parameters(config.model, config.architecture)
-
-
-@functools.cache
-def _parameters(model: str, architecture: Any) -> int:
-    """The parameters of a network, which is built without its numbers."""
-    with torch.device("meta"):
-        return count_parameters(model_class(model)(architecture)).entries
+    return parameter_count(config.model, config.architecture).entries
 
 
 def _apply(config: RunConfig) -> None:

@@ -161,7 +161,7 @@ def refuse_another_search(search: Search, folder: Path) -> None:
     path = folder / "search.yaml"
     if not path.exists():
         return
-    changed = [key for key in differences(read_tree(path), search.to_tree()) if key != "torchcno"]
+    changed = [key for key in differing(read_tree(path), search.to_tree()) if key != "torchcno"]
     if changed:
         raise ValueError(
             f"{folder} holds another search, which differs in {', '.join(changed)}; "
@@ -169,13 +169,13 @@ def refuse_another_search(search: Search, folder: Path) -> None:
         )
 
 
-def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """The dotted names of what differs in two plain trees."""
     names = []
     for key in sorted(there.keys() | here.keys()):
         values = there.get(key), here.get(key)
         if all(isinstance(value, Mapping) for value in values):
-            names += [f"{key}.{name}" for name in differences(*values)]  # type: ignore[arg-type]
+            names += [f"{key}.{name}" for name in differing(*values)]  # type: ignore[arg-type]
         elif values[0] != values[1]:
             names.append(key)
     return names

@@ -1,33 +1,32 @@
 """What the paper has in its text and in no table: its numbers beside ours, as tables."""
 
 from collections.abc import Mapping, Sequence
-
-import torch
+from typing import Any
 
 from torchcno.evaluation.resolution import ResolutionCurve
 from torchcno.experiments import paper
-from torchcno.experiments.build import model_class
+from torchcno.experiments.bench import prediction_name
+from torchcno.experiments.build import build_problem, parameter_count
 from torchcno.experiments.cells import (
     PUBLISHED,
     Cell,
     Row,
     Table,
     begun,
+    ends,
     ours,
     plain,
     row_of_errors,
 )
+from torchcno.experiments.figures import Scaling
 from torchcno.experiments.protocol import millions
 from torchcno.experiments.results import Results
 from torchcno.experiments.studies import (
     FLOW,
-    Budget,
     PlannedRun,
-    complexity,
     planned,
     scaling_series,
 )
-from torchcno.models import count_parameters
 
 FACTORS = ("coarser", "finer", "any")  # grids, as `paper.RESOLUTION_FACTORS` has them
 
@@ -76,10 +75,7 @@ def scaling_laws(results: Results) -> Table:
     by_budget = {budget.name: scaling_series(budget) for budget in results.budgets}
     rows: list[Row] = []
     for problem, label in dict.fromkeys(key for series in by_budget.values() for key in series):
-        labels = (
-            paper.PROBLEM_TITLES[problem],
-            paper.MODEL_TITLES.get(label, label.replace("cno", "CNO")),
-        )
+        labels = paper.PROBLEM_TITLES[problem], series_title(label)
         published = _published_law(problem, label)
         group = [Row((*labels, PUBLISHED), published, published=True)] if published else []
         for budget in results.budgets:
@@ -115,15 +111,24 @@ def _published_law(problem: str, label: str) -> tuple[Cell, ...]:
 
 def _our_law(results: Results, runs: Mapping[int, PlannedRun]) -> tuple[Cell, ...]:
     config = next(iter(runs.values())).config
-    with torch.device("meta"):  # counted, not allocated
-        count = count_parameters(model_class(config.model)(config.architecture))
+    count = parameter_count(config.model, config.architecture)
     size = plain(millions(config.model, count), ".2f")
-    errors = {n: e for n, run in runs.items() if (e := results.error(run, "test"))}
-    if len(errors) < 2:
+    law = scaling_of(results, runs).law
+    if law is None:
         return Cell(), Cell(), size
-    law = paper.PowerLaw.fit(list(errors), list(errors.values()))
     laws = plain(rounded(law.rate), ".2f"), plain(rounded(law.samples_for_one_percent), ".0f")
     return *laws, size
+
+
+def series_title(label: str) -> str:
+    """How a series of `scaling_series` is called: a model, or the small CNO."""
+    return paper.MODEL_TITLES.get(label, label.replace("cno", "CNO"))
+
+
+def scaling_of(results: Results, runs: Mapping[int, PlannedRun]) -> Scaling:
+    """The test errors of those runs of a series that are finished, by their numbers of samples."""
+    errors = {n: e for n, run in runs.items() if (e := results.error(run, "test"))}
+    return Scaling(list(errors), list(errors.values()))
 
 
 def modes(results: Results) -> Table:
@@ -157,7 +162,10 @@ def inference_times(results: Results) -> Table:
     rows: list[Row] = []
     for problem, published in paper.SECONDS.items():
         said = {paper.MODEL_TITLES.get(what, what): value for what, value in published.items()}
-        found = _solver_seconds(results, problem) + _network_seconds(results, problem)
+        found = _solver_seconds(results, problem)
+        for model in published:
+            if model in paper.MODEL_TITLES:
+                found += _network_seconds(results, problem, model)
         group = [
             Row((problem, f"{PUBLISHED}, {what}"), (plain(seconds, ".0e"),), published=True)
             for what, seconds in said.items()
@@ -173,7 +181,7 @@ def inference_times(results: Results) -> Table:
         tuple(rows),
         "The published ones are orders of magnitude: of the solver on a grid that suffices for the "
         "network's error, and of networks on an NVIDIA Quadro T2000. Ours are of the solver as "
-        "data are made, and of both in batches.",
+        "data are made, and of networks by cno bench unless a row says otherwise.",
     )
 
 
@@ -187,18 +195,42 @@ def _solver_seconds(results: Results, problem: str) -> list[tuple[str, float]]:
     return found
 
 
-def _network_seconds(results: Results, problem: str) -> list[tuple[str, float]]:
-    """Of the networks that the supplement compares with the solvers."""
-    return [
-        (
-            f"{paper.MODEL_TITLES[run.config.model]}, {budget.name}, {result['device']}",
-            1 / result["inference"]["samples_per_second"],
-        )
-        for budget in results.budgets
-        for run in complexity(budget)
-        if run.config.problem.name == problem
-        and (result := results.finished.get(run.name)) is not None
-    ]
+def _network_seconds(results: Results, problem: str, model: str) -> list[tuple[str, float]]:
+    """By `cno bench` where it has the network, else as runs measured it at their ends."""
+    if model == "cno" and (benched := _benched_seconds(results, problem)):
+        found = benched
+    else:
+        found = _run_seconds(results, problem, model)
+    return [(f"{paper.MODEL_TITLES[model]}, {how}", seconds) for how, seconds in found]
+
+
+def _benched_seconds(results: Results, problem: str) -> list[tuple[str, float]]:
+    """Of the CNO, on each device and in each way."""
+    one = build_problem(problem)
+    name = prediction_name(one, one.resolution, "throughput")
+    found = []
+    for suffix in ("", "-eager"):
+        for device, (row, *_) in results.benched("inference", name + suffix).items():
+            graph = row["device_kind"] == "cuda" and not suffix
+            way = "in one CUDA graph" if graph else "operation by operation"
+            how = f"{device}, batches of {row['batch']} {way}"
+            found.append((how, row["milliseconds_a_sample"] / 1e3))
+    return found
+
+
+def _run_seconds(results: Results, problem: str, model: str) -> list[tuple[str, float]]:
+    """At the ends of runs, each budget's."""
+    found = []
+    for budget in results.budgets:
+        result = results.finished.get(planned(budget, problem, model).name)
+        if result is not None:
+            speed = result["inference"]
+            how = (
+                f"{budget.name}, {result['device']}, batches of {speed['batch_size']} "
+                "operation by operation, perhaps beside other runs"
+            )
+            found.append((how, 1 / speed["samples_per_second"]))
+    return found
 
 
 def ablation_times(results: Results, problems: Sequence[str]) -> Table:
@@ -208,33 +240,32 @@ def ablation_times(results: Results, problems: Sequence[str]) -> Table:
     for problem in problems:
         title = paper.PROBLEM_TITLES[problem]
         said = [paper.ABLATION_SPEEDUPS[model].get(problem) for model in ablated]
-        published = tuple(Cell() if one is None else Cell(one.most, str(one)) for one in said)
+        published = tuple(Cell() if one is None else ends(one) for one in said)
         group = [Row((title, PUBLISHED), published, published=True)]
-        for budget in results.budgets:
-            cells = tuple(
-                plain(_speedup(results, budget, problem, model), ".2f") for model in ablated
-            )
-            group.append(Row((title, ours(budget)), cells))
+        benched = results.benched("training", "fused") if problem == FLOW else {}
+        for device, steps in benched.items():
+            cells = tuple(plain(_speedup(steps, model), ".3f") for model in ablated)
+            group.append(Row((title, f"ours, {device}"), cells))
+        if len(group) == 1:
+            group.append(Row((title, "ours"), (Cell(),) * len(ablated)))
         rows += begun(group)
     return Table(
         "ablation-times",
         "Table 13, training time",
-        "The CNO's seconds an epoch over those of the ablated network",
+        "The CNO's training time over that of the ablated network",
         ("problem", "by"),
         tuple(paper.MODEL_TITLES[model] for model in ablated),
         tuple(rows),
-        "Published are about so many. Ours stand only where both networks were trained on one kind "
-        "of device, where other runs may have been beside them.",
+        "Published are about so many. Ours are of training steps that took turns on one device "
+        "(cno bench --only training --out results/bench-NAME.json has the Navier-Stokes networks). "
+        "Several of our runs share a device, so that their times compare nothing.",
     )
 
 
-def _speedup(results: Results, budget: Budget, problem: str, model: str) -> float | None:
-    whole, ablated = (
-        results.finished.get(planned(budget, problem, name).name) for name in ("cno", model)
-    )
-    if whole is None or ablated is None or whole["device"] != ablated["device"]:
-        return None
-    return float(whole["seconds_per_epoch"] / ablated["seconds_per_epoch"])
+def _speedup(steps: Sequence[Mapping[str, Any]], model: str) -> float | None:
+    """The time of a step over that of the ablated model, by the first who has both."""
+    name = model.removeprefix("cno-")
+    return next((step["ratios"][name] for step in steps if name in step["ratios"]), None)
 
 
 def vorticity(results: Results) -> Table:
@@ -262,5 +293,5 @@ def stands_in(results: Results) -> str:
 
 
 def rounded(value: float) -> float:
-    """Six digits: what fits and quotients have on every machine."""
+    """Six digits: what fits, quotients and quantiles have on every machine."""
     return float(f"{value:.6g}")

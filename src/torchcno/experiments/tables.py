@@ -13,6 +13,7 @@ from torchcno.experiments.cells import (
     Row,
     Table,
     begun,
+    ends,
     mark_best,
     ours,
     percent,
@@ -31,7 +32,9 @@ from torchcno.experiments.statements import (
     stands_in,
     vorticity,
 )
-from torchcno.experiments.studies import Budget, PlannedRun, filter_runs, planned, tap_runs
+from torchcno.experiments.studies import Budget, filter_runs, planned, tap_runs
+
+LEAST_SEEDS = 3  # whose deviation says anything of how far others scatter
 
 
 def all_tables(results: Results) -> list[Table]:
@@ -107,6 +110,7 @@ def table_13(results: Results) -> Table:
         ("problem", "split", "by"),
         tuple(paper.MODEL_TITLES[m] for m in paper.ABLATED),
         tuple(rows),
+        "One initialisation each: Table 4 has how far those of the CNO scatter.",
     )
 
 
@@ -138,13 +142,16 @@ def table_2(results: Results) -> Table:
 def table_3(results: Results) -> Table:
     """The number of taps, and the time of an epoch, which the text has of two."""
     rows = [row_of_errors(("error", PUBLISHED), paper.TAPS.values())]
-    times = [_seconds(PUBLISHED, [paper.TAP_SECONDS.get(taps) for taps in paper.TAPS])]
+    seconds = tuple(plain(paper.TAP_SECONDS.get(taps), ".2f") for taps in paper.TAPS)
     for budget in results.budgets:
         by_taps = tap_runs(budget)
         runs = [by_taps.get(taps) for taps in paper.TAPS]
         errors = [None if run is None else results.error(run, "test") for run in runs]
         rows.append(row_of_errors(("error", ours(budget)), errors))
-        times.append(_seconds(ours(budget), [_epoch_seconds(results, run) for run in runs]))
+    times = [
+        Row(("seconds an epoch", PUBLISHED), seconds, published=True),
+        Row(("seconds an epoch", "ours"), (Cell(),) * len(seconds)),
+    ]
     return Table(
         "table-3",
         "Table 3",
@@ -153,19 +160,9 @@ def table_3(results: Results) -> Table:
         ("what", "by"),
         tuple(f"N_tap = {taps}" for taps in paper.TAPS),
         (*begun(rows), *begun(times)),
-        "The paper gives times of two rows and not the device; ours are of runs that may have "
-        "shared one." + stands_in(results),
+        "The paper gives times of two columns and not the device. Several of our runs share a "
+        "device, so that their times compare nothing." + stands_in(results),
     )
-
-
-def _seconds(by: str, seconds: Sequence[float | None]) -> Row:
-    cells = tuple(plain(value, ".2f") for value in seconds)
-    return Row(("seconds an epoch", by), cells, published=by == PUBLISHED)
-
-
-def _epoch_seconds(results: Results, run: PlannedRun | None) -> float | None:
-    result = None if run is None else results.finished.get(run.name)
-    return None if result is None else float(result["seconds_per_epoch"])
 
 
 def table_4(results: Results) -> Table:
@@ -173,17 +170,13 @@ def table_4(results: Results) -> Table:
     rows: list[Row] = []
     for problem in _problems(results):
         title = paper.PROBLEM_TITLES[problem]
-        published = [paper.SEEDS[problem][m] for m in paper.SEEDED]
-        group = [
-            Row(
-                (title, PUBLISHED),
-                tuple(mark_best([Cell(s.mean, f"{s.mean:.2f} ± {s.std:.2f}") for s in published])),
-                published=True,
-            )
-        ]
+        published = mark_best([_mean_and_deviation(vars(s)) for s in paper.SEEDS[problem].values()])
+        group = [Row((title, PUBLISHED), tuple(published), published=True)]
         for budget in results.budgets:
-            cells = [_over_seeds(results, budget, problem, model) for model in paper.SEEDED]
-            group.append(Row((title, ours(budget)), tuple(mark_best(cells))))
+            found = [_seed_errors(results, budget, problem, model) for model in paper.SEEDED]
+            cells = [_over_seeds(list(errors.values()), budget.seeds) for errors in found]
+            alike = len({tuple(errors) for errors in found if errors}) == 1
+            group.append(Row((title, ours(budget)), tuple(mark_best(cells) if alike else cells)))
         rows += begun(group)
     return Table(
         "table-4",
@@ -193,6 +186,8 @@ def table_4(results: Results) -> Table:
         ("problem", "by"),
         tuple(paper.MODEL_TITLES[m] for m in paper.SEEDED),
         tuple(rows),
+        f"In our rows ± is the sample standard deviation (n - 1), given from {LEAST_SEEDS} "
+        "initialisations on. The best is marked only where all were trained from the same ones.",
     )
 
 
@@ -202,7 +197,7 @@ def table_5() -> Table:
     rows = [
         Row(
             (paper.PROBLEM_TITLES[problem],),
-            tuple(Cell(r.most, str(r)) for r in ranges.values()),
+            tuple(ends(r) for r in ranges.values()),
             published=True,
         )
         for problem, ranges in paper.PARAMETER_RANGES.items()
@@ -255,11 +250,24 @@ def _cases(results: Results) -> list[tuple[str, str]]:
     return [(problem, split) for problem in _problems(results) for split in SPLIT_TITLES]
 
 
-def _over_seeds(results: Results, budget: Budget, problem: str, model: str) -> Cell:
-    runs = (planned(budget, problem, model, seed=seed) for seed in range(budget.seeds))
-    errors = [e for run in runs if (e := results.error(run, "test")) is not None]
+def _seed_errors(results: Results, budget: Budget, problem: str, model: str) -> dict[int, float]:
+    """The test errors by initialisation."""
+    runs = {seed: planned(budget, problem, model, seed=seed) for seed in range(budget.seeds)}
+    errors = ((seed, results.error(run, "test")) for seed, run in runs.items())
+    return {seed: error for seed, error in errors if error is not None}
+
+
+def _over_seeds(errors: Sequence[float], most: int) -> Cell:
+    """Mean, deviation where there are enough, and how many where they are fewer than `most`."""
     if not errors:
         return Cell()
-    count = "" if len(errors) == budget.seeds else f" ({len(errors)} of {budget.seeds})"
-    spread = f" ± {stdev(errors):.2f}" if len(errors) > 1 else ""
-    return Cell(mean(errors), f"{mean(errors):.2f}{spread}{count}")
+    numbers = {"mean": mean(errors), "seeds": len(errors)}
+    if len(errors) >= LEAST_SEEDS:
+        numbers["std"] = stdev(errors)
+    count = "" if len(errors) == most else f" ({len(errors)} of {most})"
+    return _mean_and_deviation(numbers, count)
+
+
+def _mean_and_deviation(numbers: Mapping[str, float], count: str = "") -> Cell:
+    deviation = f" ± {numbers['std']:.2f}" if "std" in numbers else ""
+    return Cell(numbers, f"{numbers['mean']:.2f}{deviation}{count}")
