@@ -1,14 +1,20 @@
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
+from torchcno.grids import unit_positions
 from torchcno.models.galerkin_transformer import (
     GalerkinAttention,
     GalerkinTransformer,
     GalerkinTransformerConfig,
+    hat_functions,
     interpolate,
+    scaled_sizes,
 )
+from torchcno.problems.allen_cahn import AllenCahn
 
 SMALL = GalerkinTransformerConfig(
     blocks=2, heads=2, width=12, decoder_width=4, modes=3, feed_forward=8, dropout=0.2
@@ -130,3 +136,20 @@ def test_matrices_are_bilinear_interpolation(size: tuple[int, int]) -> None:
         torch.autograd.grad(w, v, cotangent)[0] for w in (interpolate(v, size), expected)
     )
     torch.testing.assert_close(by_products, by_points, rtol=1e-12, atol=1e-12)
+
+
+def test_the_coarse_grid_hides_no_mode_of_allen_cahn():
+    """The way down to the attention's grid can be undone on the sine modes of the inputs."""
+
+    def condition(modes: int) -> float:
+        like = torch.zeros(1, dtype=torch.float64)
+        down = hat_functions(46, 32, like) @ hat_functions(64, 46, like)
+        sines = torch.sin(
+            math.pi * unit_positions(64, "inclusive")[:, None] * torch.arange(1, modes + 1)
+        )
+        return float(torch.linalg.cond(down @ sines))
+
+    sizes = scaled_sizes(torch.zeros(1, 1, 64, 64), GalerkinTransformerConfig().coarsening)
+    assert sizes == ((46, 46), (32, 32))
+    assert condition(AllenCahn().K) < 1.6
+    assert condition(40) > 100  # more than 32 points can tell apart
