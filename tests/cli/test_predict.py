@@ -70,3 +70,13 @@ def test_bad_files_are_named(cno, run_folder, tmp_path, inputs):
         assert outcome.code == 2
         assert message in outcome.err
         assert "Traceback" not in outcome.err
+
+
+def test_a_file_of_another_problem_is_refused(cno, run_folder, tmp_path, inputs):
+    dims, target = ("sample", "input_channel", "y", "x"), tmp_path / "out.npy"
+    for problem, code in (("poisson", 0), ("darcy", 2)):
+        dataset = xarray.Dataset({"input": (dims, inputs)}, attrs={"problem": problem})
+        dataset.to_netcdf(tmp_path / f"{problem}.nc", engine="h5netcdf")
+        outcome = cno("predict", run_folder, tmp_path / f"{problem}.nc", "--out", target)
+        assert outcome.code == code
+    assert "holds inputs of darcy, and the network was trained on poisson" in outcome.err

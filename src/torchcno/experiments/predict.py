@@ -23,34 +23,39 @@ def predict_file(
     write = select(WRITERS, target.suffix, "kind of output file")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"{target.parent} does not exist; make the folder of --out first.")
-    inputs = read(source)
+    inputs, problem = read(source)
+    if problem not in (None, operator.problem):
+        raise ValueError(
+            f"{source} holds inputs of {problem}, and the network was trained on "
+            f"{operator.problem}; give a file of that, or the bare array as a .npy file."
+        )
     outputs = operator.predict(inputs, batch_size)
     write(target, outputs, operator.grid.resized(*outputs.shape[2:]))
     return tuple(outputs.shape)
 
 
-def read_array(path: Path) -> Tensor:
-    """The array of a .npy file."""
+def read_array(path: Path) -> tuple[Tensor, None]:
+    """The array of a .npy file, which says of no problem that it is of it."""
     try:
         array = np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path} is damaged or no .npy file: {error}") from error
-    return real_fields(array, path)
+    return real_fields(array, path), None
 
 
-def read_dataset(path: Path) -> Tensor:
-    """The variable `input` of a NetCDF file."""
+def read_dataset(path: Path) -> tuple[Tensor, str | None]:
+    """The variable `input` of a NetCDF file, and the problem that it names, if any."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist.")
     try:
         with xarray.open_dataset(path, engine="h5netcdf") as dataset:
-            found = ", ".join(map(str, dataset.variables))
+            found, problem = ", ".join(map(str, dataset.variables)), dataset.attrs.get("problem")
             array = dataset["input"].values if "input" in dataset else None
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} is damaged or no NetCDF file: {error}") from error
     if array is None:
         raise ValueError(f"{path} has no variable `input`; it has {found}.")
-    return real_fields(array, path)
+    return real_fields(array, path), problem
 
 
 def real_fields(array: np.ndarray, path: Path) -> Tensor:
