@@ -1,11 +1,13 @@
 import json
 import shutil
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 import torch
 
 from torchcno.data.dataset import load as load_fields
+from torchcno.experiments import run
 from torchcno.experiments.run import (
     RunConfig,
     Watch,
@@ -52,6 +54,18 @@ def test_the_folder_says_everything(tiny_run, tiny_config):
         assert 0 < errors["normalized"] < errors["physical"]
     rows = [json.loads(line) for line in (tiny_run / "metrics.jsonl").read_text().splitlines()]
     assert [row["epoch"] for row in rows] == [1, 2]
+
+
+@pytest.mark.parametrize("there", ["lightning-fabric", "lightning"])
+def test_fabric_is_recorded_as_whatever_brought_it(monkeypatch, there):
+    def version(package):
+        if "lightning" in package and package != there:
+            raise PackageNotFoundError(package)
+        return "1.2.3"
+
+    monkeypatch.setattr(run, "version", version)
+    names = ["python", "torchcno", "torch", "numpy", there, "safetensors"]
+    assert list(run.versions()) == names
 
 
 def test_a_loaded_run_is_the_network_between_the_normalisations(tiny_run, tiny_config):

@@ -16,7 +16,7 @@ import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -245,9 +245,19 @@ def is_first_process() -> bool:
 
 
 def versions() -> dict[str, str]:
-    """What a run was made with."""
-    packages = ("torchcno", "torch", "numpy", "lightning-fabric", "safetensors")
-    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+    """What a run was made with; Fabric comes by itself or as a part of Lightning."""
+    fabric = ("lightning-fabric", "lightning", "pytorch-lightning")
+    packages = ("torchcno", "torch", "numpy", *fabric, "safetensors")
+    found = {name: number for name in packages if (number := _installed(name)) is not None}
+    return {"python": platform.python_version(), **found}
+
+
+def _installed(package: str) -> str | None:
+    """The version of a package; None where it is not there."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def device_name(device: torch.device) -> str:
