@@ -162,6 +162,22 @@ def test_a_process_that_dies_without_a_word_is_started_again(quick, tmp_path, mo
     assert "3 times without a word, at last by SIGKILL" in outcome.error
 
 
+def test_a_job_is_by_itself_whatever_task_starts_it(quick, tmp_path, monkeypatch):
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    monkeypatch.setenv("SLURM_NTASKS", "4")
+    monkeypatch.setenv("RANK", "3")
+    stand_in(
+        monkeypatch,
+        """
+        import json, os
+        task = [name for name in ("SLURM_PROCID", "SLURM_NTASKS", "RANK") if name in os.environ]
+        print(json.dumps({"state": "stopped", "error": " ".join(task)}))
+        """,
+    )
+    (outcome,) = run_jobs([Job(tmp_path / "run", quick)], parallel=1)
+    assert (outcome.state, outcome.error) == ("stopped", "")
+
+
 def test_what_is_finished_is_left_and_what_is_not_goes_on(quick, tmp_path, in_this_process):
     def stop_at_five(epoch):
         if epoch.epoch == 5:

@@ -105,6 +105,15 @@ def test_an_interrupted_run_ends_where_it_would_have(tiny_run, tiny_config, tmp_
     assert errors[0] == errors[1]
 
 
+def test_a_run_by_itself_writes_its_files_whatever_task_it_is(tiny_config, tmp_path, monkeypatch):
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    result = train_run(tiny_config, tmp_path)
+    assert result == json.loads((tmp_path / "result.json").read_text())
+    assert read_config(tmp_path) == tiny_config
+    assert (tmp_path / "model.json").exists()
+    assert not run.is_first_process(replace(tiny_config.hardware, devices=4))
+
+
 def test_a_run_is_not_written_over(tiny_run, tiny_config):
     with pytest.raises(ValueError, match=r"holds this run already.*cno resume"):
         train_run(tiny_config, tiny_run)

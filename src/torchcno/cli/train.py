@@ -156,7 +156,7 @@ def with_options(tree: dict[str, Any], base: RunConfig, given: Namespace) -> dic
 @contextmanager
 def watched(folder: Path, config: RunConfig) -> Iterator[Watch]:
     """What runs, progress bars for it, and what to say where the run in `folder` stops early."""
-    if not is_first_process():  # of several: one of them speaks
+    if not is_first_process(config.hardware):  # of several: one of them speaks
         yield Watch()
         return
     print(opening(config), file=sys.stderr)

@@ -29,6 +29,9 @@ COMMAND = [sys.executable, "-m", "torchcno.experiments.job_process"]
 ATTEMPTS = 3  # for processes that die without a word: for want of memory, mostly
 LOOK = 0.2  # seconds between two looks at a process
 PATIENCE = 60.0  # seconds for a process to save its state when it is asked to stop
+# By these Fabric takes a process for one of many that torchrun or Slurm started to train together.
+# Whoever starts jobs may be one of many, as a worker of a cluster is; a job is by itself.
+LAUNCH = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "SLURM_PROCID", "SLURM_NTASKS")
 
 
 def perform(request: Request, environment: Mapping[str, str] | None = None) -> Answer:
@@ -68,13 +71,14 @@ def _attempt(
     request: Request, log: IO[str], environment: Mapping[str, str]
 ) -> tuple[int, Answer | None]:
     """Exit code and answer of one process; no answer from one that died."""
+    inherited = {name: value for name, value in os.environ.items() if name not in LAUNCH}
     process = subprocess.Popen(
         COMMAND,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
         text=True,
-        env={**os.environ, **environment},
+        env={**inherited, **environment},
         process_group=0,  # Ctrl-C reaches the one who waits, who then asks this one to stop
     )
     assert process.stdin is not None

@@ -38,7 +38,7 @@ from torchcno.experiments.run_config import (
 from torchcno.experiments.run_files import has_begun
 from torchcno.experiments.trained import TrainedOperator, load, pick_device, write_json
 from torchcno.models import MODELS, count_parameters
-from torchcno.training import Epoch, EventFile, Fit, Pairs, fit
+from torchcno.training import Epoch, EventFile, Fit, Hardware, Pairs, fit
 from torchcno.training.hardware import FIELDS, extent, is_captured
 from torchcno.training.recipe import Precision
 
@@ -86,7 +86,7 @@ def train_run(
     """
     folder = Path(out)
     with _drawn(config, folder, watch) as watch:
-        if is_first_process():
+        if is_first_process(config.hardware):
             refuse_existing(folder, config)
             folder.mkdir(parents=True, exist_ok=True)
             write_tree(config.to_tree(), folder / "config.yaml")
@@ -153,7 +153,7 @@ def _run(
     normalization = Normalization.fit(train) if problem.normalized else Normalization.identity()
     torch.manual_seed(config.seed)  # the initial weights
     network = MODELS[config.model](config.architecture)
-    if is_first_process():
+    if is_first_process(config.hardware):
         operator = TrainedOperator(network, normalization, train.grid, config.model, problem.name)
         write_json({**operator.description(), "versions": versions()}, folder / "model.json")
     outcome = fit(
@@ -168,7 +168,7 @@ def _run(
         on_epoch=watch.epoch,
         resume=resume,
     )
-    if not is_first_process():
+    if not is_first_process(config.hardware):
         return {}
     evaluations = evaluate_run(folder, splits, device=device.type)
     save_evidence(evaluations, folder, problem.mask)
@@ -238,8 +238,14 @@ def opening(config: RunConfig) -> str:
     return f"{config.problem.name}, {config.model} on {many}{device_name(device)}: {how}"
 
 
-def is_first_process() -> bool:
-    """Whether this process writes the run's files: not so for the others of a data-parallel run."""
+def is_first_process(hardware: Hardware) -> bool:
+    """Whether this process writes the run's files: not so for the others of a data-parallel run.
+
+    The rank of a run by itself is of something else: of the dask worker that a site started as one
+    of many tasks, say.
+    """
+    if extent(hardware) == (1, 1):
+        return True
     ranks = (os.environ.get(name) for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"))
     return next((rank for rank in ranks if rank is not None), "0") == "0"
 

@@ -57,12 +57,18 @@ def launch(hardware: Hardware) -> Fabric:
     Several are started here, unless torchrun or Slurm started them already.
     """
     devices, nodes = extent(hardware)
-    fabric = Fabric(
-        accelerator=hardware.accelerator,
-        devices=devices,
-        num_nodes=nodes,
-        strategy="ddp" if devices * nodes > 1 else "auto",
-    )
+    try:
+        fabric = Fabric(
+            accelerator=hardware.accelerator,
+            devices=devices,
+            num_nodes=nodes,
+            strategy="ddp" if devices * nodes > 1 else "auto",
+        )
+    except RuntimeError as error:  # by what Slurm says of the tasks
+        raise ValueError(
+            f"{error} Start one task a device (srun --ntasks-per-node), and give --devices and "
+            "--nodes to match; for one device: srun --ntasks=1."
+        ) from error
     fabric.launch()
     if fabric.world_size > 1:
         atexit.register(_take_leave)
