@@ -1,3 +1,5 @@
+import errno
+import fcntl
 import json
 import shutil
 from dataclasses import replace
@@ -17,9 +19,10 @@ from torchcno.experiments.run import (
     resume_run,
     train_run,
 )
+from torchcno.experiments.run_config import write_tree
 from torchcno.models import MODELS
 from torchcno.problems import PROBLEMS
-from torchcno.training import load_tensors
+from torchcno.training import Hardware, load_tensors
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -120,6 +123,38 @@ def test_a_run_is_not_written_over(tiny_run, tiny_config):
     other = replace(tiny_config, seed=1, train=replace(tiny_config.train, epochs=3))
     with pytest.raises(ValueError, match=r"differs in seed, train\.epochs; choose another --out"):
         train_run(other, tiny_run)
+
+
+def test_who_comes_second_leaves_the_files_of_who_trains(tiny_config, tmp_path):
+    """Also before the first has begun to train, while it makes its data, say."""
+    first = replace(tiny_config, seed=5)
+    with run.at_work(first, tmp_path):
+        write_tree(first.to_tree(), tmp_path / "config.yaml")
+        for come in (lambda: train_run(tiny_config, tmp_path), lambda: resume_run(tmp_path)):
+            with pytest.raises(ValueError, match=r"another process is at work in .*; wait for it"):
+                come()
+        assert read_config(tmp_path) == first
+        assert not (tmp_path / "model.json").exists()
+    train_run(tiny_config, tmp_path)
+
+
+def test_a_further_process_of_a_run_needs_no_lock(tiny_config, tmp_path, monkeypatch):
+    several = replace(tiny_config, hardware=Hardware("cpu", devices=2))
+    with run.at_work(several, tmp_path):
+        monkeypatch.setenv("LOCAL_RANK", "1")
+        with run.at_work(several, tmp_path):
+            pass
+
+
+def test_a_file_system_without_locks_is_no_hindrance(tiny_config, tmp_path, monkeypatch):
+    def flock(file, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with run.at_work(tiny_config, tmp_path):
+        pass
+    with pytest.raises(OSError, match="No locks"), run.at_work(tiny_config, tmp_path, wait=True):
+        pass
 
 
 def test_a_run_that_never_began_is_not_in_the_way(tiny_config, tmp_path):

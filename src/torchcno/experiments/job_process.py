@@ -119,8 +119,7 @@ def main() -> None:
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     from torchcno.experiments.jobs import answer  # torch and all: only here
 
-    with locked(Path(request["folder"])):
-        print(json.dumps(answer(request)), file=answers, flush=True)
+    print(json.dumps(answer(request)), file=answers, flush=True)
 
 
 def _end_with_the_parent() -> None:
@@ -130,13 +129,22 @@ def _end_with_the_parent() -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """One process at a time in `folder`; the next waits, and finds the work done.
+def locked(folder: Path, wait: bool = True) -> Iterator[None]:
+    """One process at a time in `folder`; the next waits and finds the work done, or is refused.
 
     A cluster that loses sight of a worker gives its job to another, even if the first still works.
+    Whoever does not wait is let in where the file system knows no locks.
     """
     with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(
+                f"another process is at work in {folder}; wait for it, or choose another folder."
+            ) from error
+        except OSError:
+            if wait:
+                raise
         yield
 
 

@@ -29,6 +29,7 @@ from torchcno.evaluation.mean_field import mean_field
 from torchcno.evaluation.timing import inference_time
 from torchcno.experiments.evaluate import EVALUATED, Evaluation, evaluate_run
 from torchcno.experiments.evidence import save_evidence
+from torchcno.experiments.job_process import locked
 from torchcno.experiments.run_config import (
     RunConfig,
     differences,
@@ -85,12 +86,8 @@ def train_run(
     >>> result = train_run(RunConfig.resolve("poisson", "cno"), "runs/p1")
     """
     folder = Path(out)
-    with _drawn(config, folder, watch) as watch:
-        if is_first_process(config.hardware):
-            refuse_existing(folder, config)
-            folder.mkdir(parents=True, exist_ok=True)
-            write_tree(config.to_tree(), folder / "config.yaml")
-        return _run(config, folder, watch, splits, resume=False)
+    with at_work(config, folder, watch) as watch:
+        return begin(config, folder, watch, splits)
 
 
 def resume_run(
@@ -98,8 +95,38 @@ def resume_run(
 ) -> dict[str, Any]:
     """Go on with the interrupted run in `folder`, to the end that it would have come to."""
     config, folder = read_config(folder), Path(folder)
+    with at_work(config, folder, watch) as watch:
+        return go_on(config, folder, watch, splits)
+
+
+@contextmanager
+def at_work(
+    config: RunConfig, folder: Path, watch: Watch = NO_ONE, *, wait: bool = False
+) -> Iterator[Watch]:
+    """The folder of a run for one process, and who is told; another is refused, or has to `wait`.
+
+    Of the processes of one run the first locks the folder, for all of them.
+    """
     with _drawn(config, folder, watch) as watch:
-        return _run(config, folder, watch, splits, resume=True)
+        if not is_first_process(config.hardware):
+            yield watch
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder, wait):
+            yield watch
+
+
+def begin(config: RunConfig, folder: Path, watch: Watch, splits: Sequence[str]) -> dict[str, Any]:
+    """`train_run` for who is `at_work` in the folder."""
+    if is_first_process(config.hardware):
+        refuse_existing(folder, config)
+        write_tree(config.to_tree(), folder / "config.yaml")
+    return _run(config, folder, watch, splits, resume=False)
+
+
+def go_on(config: RunConfig, folder: Path, watch: Watch, splits: Sequence[str]) -> dict[str, Any]:
+    """`resume_run` for who is `at_work` in the folder."""
+    return _run(config, folder, watch, splits, resume=True)
 
 
 @contextmanager
