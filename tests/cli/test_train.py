@@ -122,10 +122,13 @@ def test_divergence_has_its_own_exit_code(cno, tiny, tmp_path):
 def test_a_folder_that_holds_a_run_is_refused(cno, tiny, run_folder):
     same = cno("train", *tiny, "--out", run_folder)
     assert same.code == 2
-    assert f"holds this run already; go on with it: cno resume {run_folder}" in same.err
+    assert f"holds this run already, and it is finished (cno evaluate {run_folder})" in same.err
     other = cno("train", *tiny, "--seed", 1, "--out", run_folder)
     assert other.code == 2
     assert "differs in seed; choose another --out" in other.err
+    resumed = cno("resume", run_folder)
+    assert resumed.code == 0
+    assert f"{run_folder} is finished: there is nothing to go on with." in resumed.out
 
 
 @pytest.mark.parametrize(

@@ -117,9 +117,44 @@ def test_a_run_by_itself_writes_its_files_whatever_task_it_is(tiny_config, tmp_p
     assert not run.is_first_process(replace(tiny_config.hardware, devices=4))
 
 
-def test_a_run_is_not_written_over(tiny_run, tiny_config):
-    with pytest.raises(ValueError, match=r"holds this run already.*cno resume"):
+def contents(folder):
+    """The files of a folder, but for the lock."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    return {path: path.read_bytes() for path in files}
+
+
+def test_a_finished_run_that_goes_on_is_only_read(tiny_run, tmp_path):
+    """Also where only its results were brought, as a repository has them."""
+    folder = tmp_path / "run"
+    shutil.copytree(tiny_run, folder)
+    shutil.rmtree(folder / "checkpoint")
+    (folder / "model.safetensors").unlink()
+    before = contents(folder)
+    assert resume_run(folder) == json.loads((tiny_run / "result.json").read_text())
+    assert contents(folder) == before
+
+
+def test_a_damaged_result_is_made_again_from_the_checkpoint_alone(tiny_run, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(tiny_run, folder)
+    (folder / "result.json").write_text("{")
+    errors = json.loads((tiny_run / "result.json").read_text())["errors"]
+    assert resume_run(folder)["errors"] == errors
+    (folder / "result.json").write_text("{")
+    shutil.rmtree(folder / "checkpoint")
+    before = contents(folder)
+    with pytest.raises(ValueError, match=rf"cannot be read .* --out {folder}-again"):
+        resume_run(folder)
+    assert contents(folder) == before
+
+
+def test_a_run_is_not_written_over(tiny_run, tiny_config, tmp_path):
+    with pytest.raises(ValueError, match=r"holds this run already, and it is finished"):
         train_run(tiny_config, tiny_run)
+    shutil.copytree(tiny_run, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "result.json").unlink()
+    with pytest.raises(ValueError, match=r"holds this run already; go on with it: cno resume"):
+        train_run(tiny_config, tmp_path)
     other = replace(tiny_config, seed=1, train=replace(tiny_config.train, epochs=3))
     with pytest.raises(ValueError, match=r"differs in seed, train\.epochs; choose another --out"):
         train_run(other, tiny_run)

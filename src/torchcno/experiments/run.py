@@ -36,7 +36,7 @@ from torchcno.experiments.run_config import (
     read_config,
     write_tree,
 )
-from torchcno.experiments.run_files import has_begun
+from torchcno.experiments.run_files import finished_result, has_begun
 from torchcno.experiments.trained import TrainedOperator, load, pick_device, write_json
 from torchcno.models import MODELS, count_parameters
 from torchcno.training import Epoch, EventFile, Fit, Hardware, Pairs, fit
@@ -93,7 +93,10 @@ def train_run(
 def resume_run(
     folder: str | Path, watch: Watch = NO_ONE, splits: Sequence[str] = EVALUATED
 ) -> dict[str, Any]:
-    """Go on with the interrupted run in `folder`, to the end that it would have come to."""
+    """Go on with the interrupted run in `folder`, to the end that it would have come to.
+
+    A finished one is left as it is, with or without its checkpoint and weights.
+    """
     config, folder = read_config(folder), Path(folder)
     with at_work(config, folder, watch) as watch:
         return go_on(config, folder, watch, splits)
@@ -126,6 +129,9 @@ def begin(config: RunConfig, folder: Path, watch: Watch, splits: Sequence[str]) 
 
 def go_on(config: RunConfig, folder: Path, watch: Watch, splits: Sequence[str]) -> dict[str, Any]:
     """`resume_run` for who is `at_work` in the folder."""
+    result = finished_result(folder)
+    if result is not None:
+        return result if is_first_process(config.hardware) else {}
     return _run(config, folder, watch, splits, resume=True)
 
 
@@ -150,10 +156,17 @@ def refuse_existing(folder: Path, config: RunConfig) -> None:
     if not has_begun(folder):
         return
     changed = sorted(differences(read_config(folder), config))
+    finished = (folder / "result.json").exists()
     if changed:
+        remedy = "" if finished else f", or go on with that run: cno resume {folder}"
         raise ValueError(
             f"{folder} holds another run, which differs in {', '.join(changed)}; choose another "
-            f"--out, or go on with that run: cno resume {folder}"
+            f"--out{remedy}"
+        )
+    if finished:
+        raise ValueError(
+            f"{folder} holds this run already, and it is finished (cno evaluate {folder}); to "
+            "train it again, choose another --out"
         )
     raise ValueError(f"{folder} holds this run already; go on with it: cno resume {folder}")
 
