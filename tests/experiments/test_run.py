@@ -117,6 +117,14 @@ def test_a_run_by_itself_writes_its_files_whatever_task_it_is(tiny_config, tmp_p
     assert not run.is_first_process(replace(tiny_config.hardware, devices=4))
 
 
+def test_times_of_two_devices_are_of_neither(tiny_run, tmp_path, monkeypatch):
+    shutil.copytree(tiny_run, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "result.json").unlink()  # as if it had been killed while evaluating
+    before = json.loads((tiny_run / "result.json").read_text())["device"]
+    monkeypatch.setattr(run, "device_name", lambda device: "another")
+    assert resume_run(tmp_path)["device"] == f"{before}, then another"
+
+
 def contents(folder):
     """The files of a folder, but for the lock."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")

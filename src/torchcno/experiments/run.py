@@ -40,7 +40,7 @@ from torchcno.experiments.run_files import finished_result, has_begun
 from torchcno.experiments.trained import TrainedOperator, load, pick_device, write_json
 from torchcno.models import MODELS, count_parameters
 from torchcno.training import Epoch, EventFile, Fit, Hardware, Pairs, fit
-from torchcno.training.hardware import FIELDS, extent, is_captured
+from torchcno.training.hardware import FIELDS, device_name, extent, is_captured
 from torchcno.training.recipe import Precision
 
 __all__ = [
@@ -231,6 +231,9 @@ def _result(
 ) -> dict[str, Any]:
     """What a finished run came to."""
     operator = load(folder, device)
+    training = asdict(outcome)
+    # Whoever compares times by the device's name takes none that are of several.
+    devices = dict.fromkeys([*training.pop("devices"), device_name(device)])
     count = count_parameters(operator.network)
     return {
         "problem": config.problem.name,
@@ -239,9 +242,9 @@ def _result(
         "seed": config.seed,
         "parameters": count.entries,  # the paper's way: a complex weight once
         "real_parameters": count.reals,
-        **asdict(outcome),
+        **training,
         "inference": asdict(inference_time(operator, evaluations[0].fields.inputs, repeats=5)),
-        "device": device_name(device),
+        "device": ", then ".join(devices),
         "versions": versions(),
         "errors": {evaluation.split: evaluation.summary for evaluation in evaluations},
     }
@@ -304,10 +307,3 @@ def _installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def device_name(device: torch.device) -> str:
-    """The device as its maker calls it, or as near as one comes."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
