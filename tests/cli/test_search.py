@@ -32,6 +32,7 @@ def test_a_search_goes_on_to_more_trials(cno, tiny, tmp_path, monkeypatch: pytes
     ("words", "message"),
     [
         (["poisson"], "cno search PROBLEM MODEL --out FOLDER"),
+        (["poisson", "cno", "fno"], "poisson cno fno is not understood"),
         (["poisson", "cno"], "say where the trials shall lie"),
         (["poisson", "cno", "--sampler", "grid"], "unknown sampler 'grid'"),
         (["poisson", "cno", "--pruner", "halvin"], "did you mean 'halving'?"),

@@ -122,10 +122,13 @@ def test_divergence_has_its_own_exit_code(cno, tiny, tmp_path):
 def test_a_folder_that_holds_a_run_is_refused(cno, tiny, run_folder):
     same = cno("train", *tiny, "--out", run_folder)
     assert same.code == 2
-    assert f"holds this run already; go on with it: cno resume {run_folder}" in same.err
+    assert f"holds this run already, and it is finished (cno evaluate {run_folder})" in same.err
     other = cno("train", *tiny, "--seed", 1, "--out", run_folder)
     assert other.code == 2
     assert "differs in seed; choose another --out" in other.err
+    resumed = cno("resume", run_folder)
+    assert resumed.code == 0
+    assert f"{run_folder} is finished: there is nothing to go on with." in resumed.out
 
 
 @pytest.mark.parametrize(
@@ -133,6 +136,8 @@ def test_a_folder_that_holds_a_run_is_refused(cno, tiny, run_folder):
     [
         (["poisson", "cno"], "--out FOLDER"),
         (["poisson"], "cno train PROBLEM MODEL --out FOLDER"),
+        (["--out", "x", "poisson", "cno"], "name a problem and a model before all options"),
+        (["poisson", "ffnn", "cno"], "poisson ffnn cno is not understood; name a problem and"),
         (["posson", "cno"], "unknown problem 'posson'; did you mean 'poisson'?"),
         (["poisson", "con"], "unknown model 'con'; did you mean 'cno'?"),
         (["poisson", "cno", "--preset", "bets"], "unknown preset 'bets'; did you mean 'best'?"),
@@ -171,6 +176,26 @@ def test_a_bad_configuration_file_is_explained(cno, tmp_path, content, message):
     assert outcome.code == 2
     assert message in outcome.err
     assert not (tmp_path / "run").exists()
+
+
+def test_names_after_an_option_are_not_left_unheard(cno, run_folder, tmp_path):
+    words = ["--config", run_folder / "config.yaml", "--out", tmp_path / "run", "wave", "cno"]
+    outcome = cno("train", *words)
+    assert outcome.code == 2
+    assert (
+        "wave cno is not understood; name a problem and a model before all options" in outcome.err
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_is_of_the_preset_that_its_fields_come_from(cno, run_folder, tmp_path):
+    words = ["train", "--config", run_folder / "config.yaml", "--out", tmp_path / "run"]
+    outcome = cno(*words, "--preset", "paper")
+    assert outcome.code == 2
+    assert "is of preset best, not paper; leave --preset out" in outcome.err
+    assert not (tmp_path / "run").exists()
+    same = [*map(str, words[1:]), "--preset", "best"]
+    assert torchcno.cli.train.resolve(same)[0] == read_config(run_folder)
 
 
 def test_an_unwritable_folder_is_named(cno, tiny, tmp_path):

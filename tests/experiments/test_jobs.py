@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from threading import Thread
 
 import psutil
@@ -17,7 +18,7 @@ import torch
 
 from torchcno.experiments import job_process, jobs
 from torchcno.experiments.job_process import locked
-from torchcno.experiments.jobs import Job, Local, run_jobs
+from torchcno.experiments.jobs import Job, Local, finish, run_jobs
 from torchcno.experiments.run import RunConfig, Watch, train_run
 from torchcno.experiments.run_config import differences
 from torchcno.problems.poisson import Poisson
@@ -162,6 +163,22 @@ def test_a_process_that_dies_without_a_word_is_started_again(quick, tmp_path, mo
     assert "3 times without a word, at last by SIGKILL" in outcome.error
 
 
+def test_a_job_is_by_itself_whatever_task_starts_it(quick, tmp_path, monkeypatch):
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    monkeypatch.setenv("SLURM_NTASKS", "4")
+    monkeypatch.setenv("RANK", "3")
+    stand_in(
+        monkeypatch,
+        """
+        import json, os
+        task = [name for name in ("SLURM_PROCID", "SLURM_NTASKS", "RANK") if name in os.environ]
+        print(json.dumps({"state": "stopped", "error": " ".join(task)}))
+        """,
+    )
+    (outcome,) = run_jobs([Job(tmp_path / "run", quick)], parallel=1)
+    assert (outcome.state, outcome.error) == ("stopped", "")
+
+
 def test_what_is_finished_is_left_and_what_is_not_goes_on(quick, tmp_path, in_this_process):
     def stop_at_five(epoch):
         if epoch.epoch == 5:
@@ -236,6 +253,23 @@ def test_a_folder_is_one_process_at_a_time(tmp_path):
     second = (tmp_path / ".lock").open("w")
     with second, locked(tmp_path), pytest.raises(BlockingIOError):
         fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_job_waits_for_who_is_at_work_in_its_folder(quick, tmp_path):
+    """And finds the work done."""
+    job = Job(tmp_path / "run", quick)
+    train_run(quick, tmp_path / "elsewhere")
+    job.folder.mkdir()
+    waiting = Thread(target=finish, args=[job])
+    with locked(job.folder):
+        waiting.start()
+        waiting.join(0.3)
+        assert waiting.is_alive()
+        copytree(tmp_path / "elsewhere", job.folder, dirs_exist_ok=True)
+        before = (job.folder / "result.json").stat().st_mtime_ns
+    waiting.join(60)
+    assert not waiting.is_alive()
+    assert (job.folder / "result.json").stat().st_mtime_ns == before
 
 
 def test_the_places_of_a_machine_share_its_gpus_and_cores(monkeypatch):

@@ -87,6 +87,14 @@ def test_a_run_that_rounding_spoils_is_refused(tiny_run, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
+def test_an_export_into_another_run_is_refused(tiny_run, tmp_path):
+    shutil.copytree(tiny_run, tmp_path / "other")
+    before = (tmp_path / "other" / "model.safetensors").stat()
+    with pytest.raises(ValueError, match="other holds a run of its own; choose another --out"):
+        export_run(tiny_run, tmp_path / "other", device="cpu")
+    assert (tmp_path / "other" / "model.safetensors").stat() == before
+
+
 def test_complex_weights_keep_their_precision(monkeypatch):
     monkeypatch.setattr(pretrained, "SMALL", 1)
     layer = torch.nn.ParameterDict({"real": torch.ones(2), "complex": torch.ones(2) + 0j})

@@ -1,11 +1,15 @@
+import errno
+import fcntl
 import json
 import shutil
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 import torch
 
 from torchcno.data.dataset import load as load_fields
+from torchcno.experiments import run
 from torchcno.experiments.run import (
     RunConfig,
     Watch,
@@ -15,9 +19,10 @@ from torchcno.experiments.run import (
     resume_run,
     train_run,
 )
+from torchcno.experiments.run_config import write_tree
 from torchcno.models import MODELS
 from torchcno.problems import PROBLEMS
-from torchcno.training import load_tensors
+from torchcno.training import Hardware, load_tensors
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -52,6 +57,18 @@ def test_the_folder_says_everything(tiny_run, tiny_config):
         assert 0 < errors["normalized"] < errors["physical"]
     rows = [json.loads(line) for line in (tiny_run / "metrics.jsonl").read_text().splitlines()]
     assert [row["epoch"] for row in rows] == [1, 2]
+
+
+@pytest.mark.parametrize("there", ["lightning-fabric", "lightning"])
+def test_fabric_is_recorded_as_whatever_brought_it(monkeypatch, there):
+    def version(package):
+        if "lightning" in package and package != there:
+            raise PackageNotFoundError(package)
+        return "1.2.3"
+
+    monkeypatch.setattr(run, "version", version)
+    names = ["python", "torchcno", "torch", "numpy", there, "safetensors"]
+    assert list(run.versions()) == names
 
 
 def test_a_loaded_run_is_the_network_between_the_normalisations(tiny_run, tiny_config):
@@ -91,12 +108,96 @@ def test_an_interrupted_run_ends_where_it_would_have(tiny_run, tiny_config, tmp_
     assert errors[0] == errors[1]
 
 
-def test_a_run_is_not_written_over(tiny_run, tiny_config):
-    with pytest.raises(ValueError, match=r"holds this run already.*cno resume"):
+def test_a_run_by_itself_writes_its_files_whatever_task_it_is(tiny_config, tmp_path, monkeypatch):
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    result = train_run(tiny_config, tmp_path)
+    assert result == json.loads((tmp_path / "result.json").read_text())
+    assert read_config(tmp_path) == tiny_config
+    assert (tmp_path / "model.json").exists()
+    assert not run.is_first_process(replace(tiny_config.hardware, devices=4))
+
+
+def test_times_of_two_devices_are_of_neither(tiny_run, tmp_path, monkeypatch):
+    shutil.copytree(tiny_run, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "result.json").unlink()  # as if it had been killed while evaluating
+    before = json.loads((tiny_run / "result.json").read_text())["device"]
+    monkeypatch.setattr(run, "device_name", lambda device: "another")
+    assert resume_run(tmp_path)["device"] == f"{before}, then another"
+
+
+def contents(folder):
+    """The files of a folder, but for the lock."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    return {path: path.read_bytes() for path in files}
+
+
+def test_a_finished_run_that_goes_on_is_only_read(tiny_run, tmp_path):
+    """Also where only its results were brought, as a repository has them."""
+    folder = tmp_path / "run"
+    shutil.copytree(tiny_run, folder)
+    shutil.rmtree(folder / "checkpoint")
+    (folder / "model.safetensors").unlink()
+    before = contents(folder)
+    assert resume_run(folder) == json.loads((tiny_run / "result.json").read_text())
+    assert contents(folder) == before
+
+
+def test_a_damaged_result_is_made_again_from_the_checkpoint_alone(tiny_run, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(tiny_run, folder)
+    (folder / "result.json").write_text("{")
+    errors = json.loads((tiny_run / "result.json").read_text())["errors"]
+    assert resume_run(folder)["errors"] == errors
+    (folder / "result.json").write_text("{")
+    shutil.rmtree(folder / "checkpoint")
+    before = contents(folder)
+    with pytest.raises(ValueError, match=rf"cannot be read .* --out {folder}-again"):
+        resume_run(folder)
+    assert contents(folder) == before
+
+
+def test_a_run_is_not_written_over(tiny_run, tiny_config, tmp_path):
+    with pytest.raises(ValueError, match=r"holds this run already, and it is finished"):
         train_run(tiny_config, tiny_run)
+    shutil.copytree(tiny_run, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "result.json").unlink()
+    with pytest.raises(ValueError, match=r"holds this run already; go on with it: cno resume"):
+        train_run(tiny_config, tmp_path)
     other = replace(tiny_config, seed=1, train=replace(tiny_config.train, epochs=3))
     with pytest.raises(ValueError, match=r"differs in seed, train\.epochs; choose another --out"):
         train_run(other, tiny_run)
+
+
+def test_who_comes_second_leaves_the_files_of_who_trains(tiny_config, tmp_path):
+    """Also before the first has begun to train, while it makes its data, say."""
+    first = replace(tiny_config, seed=5)
+    with run.at_work(first, tmp_path):
+        write_tree(first.to_tree(), tmp_path / "config.yaml")
+        for come in (lambda: train_run(tiny_config, tmp_path), lambda: resume_run(tmp_path)):
+            with pytest.raises(ValueError, match=r"another process is at work in .*; wait for it"):
+                come()
+        assert read_config(tmp_path) == first
+        assert not (tmp_path / "model.json").exists()
+    train_run(tiny_config, tmp_path)
+
+
+def test_a_further_process_of_a_run_needs_no_lock(tiny_config, tmp_path, monkeypatch):
+    several = replace(tiny_config, hardware=Hardware("cpu", devices=2))
+    with run.at_work(several, tmp_path):
+        monkeypatch.setenv("LOCAL_RANK", "1")
+        with run.at_work(several, tmp_path):
+            pass
+
+
+def test_a_file_system_without_locks_is_no_hindrance(tiny_config, tmp_path, monkeypatch):
+    def flock(file, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with run.at_work(tiny_config, tmp_path):
+        pass
+    with pytest.raises(OSError, match="No locks"), run.at_work(tiny_config, tmp_path, wait=True):
+        pass
 
 
 def test_a_run_that_never_began_is_not_in_the_way(tiny_config, tmp_path):

@@ -225,6 +225,8 @@ def test_costs_come_from_what_was_measured(tiny_plan, tiny_run, tmp_path):
     assert here.seconds == pytest.approx(AROUND + training)
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "result.json").write_text("{}")
+    copytree(tiny_run, tmp_path / "bare")
+    (tmp_path / "bare" / "config.yaml").unlink()
     assert estimate([other], tmp_path)[other.name] == costs[other.name]
     unmeasured = estimate([tiny_plan], tmp_path, Measurement("new.json", print))
     assert unmeasured[tiny_plan.name].basis == "trained"

@@ -33,6 +33,13 @@ def test_one_process_is_the_first_of_one():
     assert (fabric.device.type, fabric.world_size, fabric.is_global_zero) == ("cpu", 1, True)
 
 
+def test_tasks_that_are_not_the_runs_are_refused_with_the_remedy(monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_NAME", "cno")
+    monkeypatch.setenv("SLURM_NTASKS", "4")
+    with pytest.raises(ValueError, match=r"one task a device .* for one device: srun --ntasks=1"):
+        launch(Hardware("cpu"))
+
+
 FAULTS = """
 import resource, torch
 from torchcno.training.hardware import reuse_memory

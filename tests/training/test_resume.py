@@ -6,13 +6,14 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from torchcno.training import Diverged, Interrupted, fit, load_tensors
+from torchcno.training import Diverged, Interrupted, fit, load_tensors, loop
 from torchcno.training.interruption import stop_requests
 
 
@@ -86,6 +87,32 @@ def test_asked_to_stop_in_the_middle_of_an_epoch(small_run, undisturbed, tmp_pat
     assert len(rows(tmp_path)) == 2
     fit(small_run.network(), train, val, recipe, tmp_path, seed=3, resume=True)
     assert_same_run(undisturbed, tmp_path)
+
+
+def test_an_epoch_that_was_interrupted_counts_whole_and_names_its_devices(
+    small_run, tmp_path, monkeypatch
+):
+    model, recipe, calls = small_run.network(), replace(small_run.RECIPE, epochs=2), []
+
+    def slowly(module, inputs):
+        time.sleep(0.02)
+        calls.append(None)
+        if len(calls) == 15:  # of 20 steps an epoch
+            signal.raise_signal(signal.SIGINT)
+
+    model.register_forward_pre_hook(slowly)
+    arguments = small_run.data(103, 1), small_run.data(20, 2), recipe, tmp_path
+    monkeypatch.setattr(loop, "device_name", lambda device: "slow")
+    with pytest.raises(Interrupted, match="epoch 1 of 2"):
+        fit(model, *arguments, seed=3)
+    monkeypatch.setattr(loop, "device_name", lambda device: "fast")
+    resumed = fit(small_run.network(), *arguments, seed=3, resume=True)
+    first, second = (json.loads(line)["seconds"] for line in metrics(tmp_path))
+    assert first >= 15 * 0.02
+    assert resumed.seconds_per_epoch == pytest.approx((first + second) / 2)
+    assert resumed.devices == ("slow", "fast")
+    monkeypatch.setattr(loop, "device_name", lambda device: "idle")
+    assert fit(small_run.network(), *arguments, seed=3, resume=True) == resumed
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

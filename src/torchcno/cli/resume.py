@@ -6,17 +6,23 @@ from pathlib import Path
 from torchcno.cli.arguments import parse, parser_of
 from torchcno.cli.train import report, watched
 from torchcno.experiments.run import read_config, resume_run
+from torchcno.experiments.run_files import finished_result
 
 
 def main(arguments: Sequence[str]) -> None:
     """Train to the end that the run would have come to without the interruption."""
     parser = parser_of(
         "resume RUN",
-        "Go on with an interrupted run, to the end that it would have come to.",
+        "Go on with an interrupted run, to the end that it would have come to. A finished one\n"
+        "is left as it is.",
         "cno resume runs/p1",
     )
     parser.add_argument("run", type=Path, help="the run's folder")
     folder = parse(parser, arguments).run
-    with watched(folder, read_config(folder)) as watch:
-        result = resume_run(folder, watch)
+    config, result = read_config(folder), finished_result(folder)
+    if result is None:
+        with watched(folder, config) as watch:
+            result = resume_run(folder, watch)
+    else:
+        print(f"{folder} is finished: there is nothing to go on with.")
     report(folder, result)

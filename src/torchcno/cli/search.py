@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from torchcno.cli import INTERRUPTED, Stop
-from torchcno.cli.arguments import parse, parser_of
+from torchcno.cli.arguments import parser_of
 from torchcno.cli.terminal import error_table, progress_bars, table
-from torchcno.cli.train import add_run_options, early_tree, with_options
+from torchcno.cli.train import add_run_options, run_options
 from torchcno.experiments.jobs import default_parallel
 from torchcno.experiments.run_config import RunConfig
 from torchcno.experiments.search_space import Space
@@ -42,14 +42,9 @@ cno search wave cno --trials 48 --out /shared/wave --cluster tcp://10.0.0.1:8786
 
 def main(arguments: Sequence[str]) -> None:
     """Search, write the report, and print it."""
-    tree = early_tree(arguments)
-    base = RunConfig.from_tree(tree) if {"problem", "model"} <= tree.keys() else None
-    given = parse(search_parser(base), arguments)
-    if base is None:
-        raise ValueError("say what to choose for what: cno search PROBLEM MODEL --out FOLDER.")
+    config, given = run_options("search", search_parser, arguments)
     if given.out is None:
         raise ValueError("say where the trials shall lie: --out FOLDER.")
-    config = RunConfig.from_tree(with_options(tree, base, given))
     space = Space.of(config, ranges_of(given.range or []), fixed(arguments), given.max_parameters)
     search = Search(space, given.sampler, given.pruner)
     parallel = given.jobs or default_parallel(config)

@@ -3,7 +3,7 @@
 import sys
 import textwrap
 from argparse import ArgumentParser as PlainParser
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -60,12 +60,29 @@ def main(arguments: Sequence[str]) -> None:
 
 def resolve(arguments: Sequence[str]) -> tuple[RunConfig, Path | None]:
     """The configuration that `arguments` amount to, and the folder of the run."""
+    config, given = run_options("train", train_parser, arguments)
+    return config, given.out
+
+
+def run_options(
+    verb: str, parser: Callable[[RunConfig | None], ArgumentParser], arguments: Sequence[str]
+) -> tuple[RunConfig, Namespace]:
+    """The configuration that the `arguments` of a verb amount to, and all that was given.
+
+    Which options there are depends on problem and model, so that their names have to come first.
+    """
     tree = early_tree(arguments)
     base = RunConfig.from_tree(tree) if {"problem", "model"} <= tree.keys() else None
-    given = parse(train_parser(base), arguments)
-    if base is None:
-        raise ValueError("say what to train on what: cno train PROBLEM MODEL --out FOLDER.")
-    return RunConfig.from_tree(with_options(tree, base, given)), given.out
+    remedy = (
+        f"name a problem and a model before all options: cno {verb} PROBLEM MODEL --out FOLDER."
+    )
+    if base is None and not {"-h", "--help"} & set(arguments):
+        raise ValueError(remedy)
+    given = parse(parser(base), arguments)
+    assert base is not None  # or the help was shown
+    if given.names != leading_names(arguments)[:2]:
+        raise ValueError(f"{' '.join(given.names)} is not understood; {remedy}")
+    return RunConfig.from_tree(with_options(tree, base, given)), given
 
 
 def early_tree(arguments: Sequence[str]) -> dict[str, Any]:
@@ -82,6 +99,12 @@ def early_tree(arguments: Sequence[str]) -> dict[str, Any]:
         if fields.setdefault("name", name) != name:
             raise ValueError(f"{path} is of {key} {fields['name']}, not {name}; leave one out.")
         tree[key] = fields
+    preset = early["preset"] or tree.get("preset")
+    if tree.get("preset", preset) != preset:
+        raise ValueError(
+            f"{path} is of preset {tree['preset']}, not {preset}; leave --preset out, or name "
+            "PROBLEM MODEL in place of the file."
+        )
     return {**tree, **{key: value for key, value in early.items() if value is not None}}
 
 
@@ -156,7 +179,7 @@ def with_options(tree: dict[str, Any], base: RunConfig, given: Namespace) -> dic
 @contextmanager
 def watched(folder: Path, config: RunConfig) -> Iterator[Watch]:
     """What runs, progress bars for it, and what to say where the run in `folder` stops early."""
-    if not is_first_process():  # of several: one of them speaks
+    if not is_first_process(config.hardware):  # of several: one of them speaks
         yield Watch()
         return
     print(opening(config), file=sys.stderr)

@@ -51,8 +51,9 @@ def estimate(
     `processes` says whether every run has one of its own.
     """
     around = AROUND + (PROCESS if processes else 0.0)
-    known = (path for path in sorted(folder.glob("*/result.json")) if not find_damage(path.parent))
-    results = {path.parent: read_json(path) for path in known}
+    there = (path.parent for path in sorted(folder.glob("*/result.json")))
+    known = (run for run in there if (run / "config.yaml").exists() and not find_damage(run))
+    results = {run: read_json(run / "result.json") for run in known}
     return {
         run.name: _settled_cost(Job(folder / run.name, run.config), measurement)
         or _cost(run, around, results)

@@ -29,6 +29,9 @@ COMMAND = [sys.executable, "-m", "torchcno.experiments.job_process"]
 ATTEMPTS = 3  # for processes that die without a word: for want of memory, mostly
 LOOK = 0.2  # seconds between two looks at a process
 PATIENCE = 60.0  # seconds for a process to save its state when it is asked to stop
+# By these Fabric takes a process for one of many that torchrun or Slurm started to train together.
+# Whoever starts jobs may be one of many, as a worker of a cluster is; a job is by itself.
+LAUNCH = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "SLURM_PROCID", "SLURM_NTASKS")
 
 
 def perform(request: Request, environment: Mapping[str, str] | None = None) -> Answer:
@@ -68,13 +71,14 @@ def _attempt(
     request: Request, log: IO[str], environment: Mapping[str, str]
 ) -> tuple[int, Answer | None]:
     """Exit code and answer of one process; no answer from one that died."""
+    inherited = {name: value for name, value in os.environ.items() if name not in LAUNCH}
     process = subprocess.Popen(
         COMMAND,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
         text=True,
-        env={**os.environ, **environment},
+        env={**inherited, **environment},
         process_group=0,  # Ctrl-C reaches the one who waits, who then asks this one to stop
     )
     assert process.stdin is not None
@@ -115,8 +119,7 @@ def main() -> None:
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     from torchcno.experiments.jobs import answer  # torch and all: only here
 
-    with locked(Path(request["folder"])):
-        print(json.dumps(answer(request)), file=answers, flush=True)
+    print(json.dumps(answer(request)), file=answers, flush=True)
 
 
 def _end_with_the_parent() -> None:
@@ -126,13 +129,22 @@ def _end_with_the_parent() -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """One process at a time in `folder`; the next waits, and finds the work done.
+def locked(folder: Path, wait: bool = True) -> Iterator[None]:
+    """One process at a time in `folder`; the next waits and finds the work done, or is refused.
 
     A cluster that loses sight of a worker gives its job to another, even if the first still works.
+    Whoever does not wait is let in where the file system knows no locks.
     """
     with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(
+                f"another process is at work in {folder}; wait for it, or choose another folder."
+            ) from error
+        except OSError:
+            if wait:
+                raise
         yield
 
 

@@ -20,7 +20,7 @@ import torch
 
 from torchcno.experiments.evaluate import EVALUATED
 from torchcno.experiments.job_process import Answer, Request, perform, stop
-from torchcno.experiments.run import RunConfig, resume_run, train_run
+from torchcno.experiments.run import RunConfig, at_work, begin, go_on
 from torchcno.experiments.run_config import differences, read_config
 from torchcno.experiments.run_files import find_damage, has_begun
 from torchcno.experiments.trained import read_json
@@ -303,13 +303,17 @@ def answer(request: Request) -> Answer:
 
 
 def finish(job: Job) -> None:
-    """Train, go on with, or leave the run of `job`, by what its folder holds."""
-    if not has_begun(job.folder):
-        train_run(job.config, job.folder, splits=job.splits)
-        return
-    refuse_another_run(job)
-    if job.result is None:
-        resume_run(job.folder, splits=job.splits)
+    """Train, go on with, or leave the run of `job`, by what its folder holds.
+
+    Who finds another process at work there waits for it.
+    """
+    with at_work(job.config, job.folder, wait=True) as watch:
+        if not has_begun(job.folder):
+            begin(job.config, job.folder, watch, job.splits)
+            return
+        refuse_another_run(job)
+        if job.result is None:
+            go_on(read_config(job.folder), job.folder, watch, job.splits)
 
 
 def refuse_another_run(job: Job) -> None:

@@ -16,7 +16,7 @@ import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +29,18 @@ from torchcno.evaluation.mean_field import mean_field
 from torchcno.evaluation.timing import inference_time
 from torchcno.experiments.evaluate import EVALUATED, Evaluation, evaluate_run
 from torchcno.experiments.evidence import save_evidence
+from torchcno.experiments.job_process import locked
 from torchcno.experiments.run_config import (
     RunConfig,
     differences,
     read_config,
     write_tree,
 )
-from torchcno.experiments.run_files import has_begun
+from torchcno.experiments.run_files import finished_result, has_begun
 from torchcno.experiments.trained import TrainedOperator, load, pick_device, write_json
 from torchcno.models import MODELS, count_parameters
-from torchcno.training import Epoch, EventFile, Fit, Pairs, fit
-from torchcno.training.hardware import FIELDS, extent, is_captured
+from torchcno.training import Epoch, EventFile, Fit, Hardware, Pairs, fit
+from torchcno.training.hardware import FIELDS, device_name, extent, is_captured
 from torchcno.training.recipe import Precision
 
 __all__ = [
@@ -85,21 +86,53 @@ def train_run(
     >>> result = train_run(RunConfig.resolve("poisson", "cno"), "runs/p1")
     """
     folder = Path(out)
-    with _drawn(config, folder, watch) as watch:
-        if is_first_process():
-            refuse_existing(folder, config)
-            folder.mkdir(parents=True, exist_ok=True)
-            write_tree(config.to_tree(), folder / "config.yaml")
-        return _run(config, folder, watch, splits, resume=False)
+    with at_work(config, folder, watch) as watch:
+        return begin(config, folder, watch, splits)
 
 
 def resume_run(
     folder: str | Path, watch: Watch = NO_ONE, splits: Sequence[str] = EVALUATED
 ) -> dict[str, Any]:
-    """Go on with the interrupted run in `folder`, to the end that it would have come to."""
+    """Go on with the interrupted run in `folder`, to the end that it would have come to.
+
+    A finished one is left as it is, with or without its checkpoint and weights.
+    """
     config, folder = read_config(folder), Path(folder)
+    with at_work(config, folder, watch) as watch:
+        return go_on(config, folder, watch, splits)
+
+
+@contextmanager
+def at_work(
+    config: RunConfig, folder: Path, watch: Watch = NO_ONE, *, wait: bool = False
+) -> Iterator[Watch]:
+    """The folder of a run for one process, and who is told; another is refused, or has to `wait`.
+
+    Of the processes of one run the first locks the folder, for all of them.
+    """
     with _drawn(config, folder, watch) as watch:
-        return _run(config, folder, watch, splits, resume=True)
+        if not is_first_process(config.hardware):
+            yield watch
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder, wait):
+            yield watch
+
+
+def begin(config: RunConfig, folder: Path, watch: Watch, splits: Sequence[str]) -> dict[str, Any]:
+    """`train_run` for who is `at_work` in the folder."""
+    if is_first_process(config.hardware):
+        refuse_existing(folder, config)
+        write_tree(config.to_tree(), folder / "config.yaml")
+    return _run(config, folder, watch, splits, resume=False)
+
+
+def go_on(config: RunConfig, folder: Path, watch: Watch, splits: Sequence[str]) -> dict[str, Any]:
+    """`resume_run` for who is `at_work` in the folder."""
+    result = finished_result(folder)
+    if result is not None:
+        return result if is_first_process(config.hardware) else {}
+    return _run(config, folder, watch, splits, resume=True)
 
 
 @contextmanager
@@ -123,10 +156,17 @@ def refuse_existing(folder: Path, config: RunConfig) -> None:
     if not has_begun(folder):
         return
     changed = sorted(differences(read_config(folder), config))
+    finished = (folder / "result.json").exists()
     if changed:
+        remedy = "" if finished else f", or go on with that run: cno resume {folder}"
         raise ValueError(
             f"{folder} holds another run, which differs in {', '.join(changed)}; choose another "
-            f"--out, or go on with that run: cno resume {folder}"
+            f"--out{remedy}"
+        )
+    if finished:
+        raise ValueError(
+            f"{folder} holds this run already, and it is finished (cno evaluate {folder}); to "
+            "train it again, choose another --out"
         )
     raise ValueError(f"{folder} holds this run already; go on with it: cno resume {folder}")
 
@@ -153,7 +193,7 @@ def _run(
     normalization = Normalization.fit(train) if problem.normalized else Normalization.identity()
     torch.manual_seed(config.seed)  # the initial weights
     network = MODELS[config.model](config.architecture)
-    if is_first_process():
+    if is_first_process(config.hardware):
         operator = TrainedOperator(network, normalization, train.grid, config.model, problem.name)
         write_json({**operator.description(), "versions": versions()}, folder / "model.json")
     outcome = fit(
@@ -168,7 +208,7 @@ def _run(
         on_epoch=watch.epoch,
         resume=resume,
     )
-    if not is_first_process():
+    if not is_first_process(config.hardware):
         return {}
     evaluations = evaluate_run(folder, splits, device=device.type)
     save_evidence(evaluations, folder, problem.mask)
@@ -191,6 +231,9 @@ def _result(
 ) -> dict[str, Any]:
     """What a finished run came to."""
     operator = load(folder, device)
+    training = asdict(outcome)
+    # Whoever compares times by the device's name takes none that are of several.
+    devices = dict.fromkeys([*training.pop("devices"), device_name(device)])
     count = count_parameters(operator.network)
     return {
         "problem": config.problem.name,
@@ -199,9 +242,9 @@ def _result(
         "seed": config.seed,
         "parameters": count.entries,  # the paper's way: a complex weight once
         "real_parameters": count.reals,
-        **asdict(outcome),
+        **training,
         "inference": asdict(inference_time(operator, evaluations[0].fields.inputs, repeats=5)),
-        "device": device_name(device),
+        "device": ", then ".join(devices),
         "versions": versions(),
         "errors": {evaluation.split: evaluation.summary for evaluation in evaluations},
     }
@@ -238,20 +281,29 @@ def opening(config: RunConfig) -> str:
     return f"{config.problem.name}, {config.model} on {many}{device_name(device)}: {how}"
 
 
-def is_first_process() -> bool:
-    """Whether this process writes the run's files: not so for the others of a data-parallel run."""
+def is_first_process(hardware: Hardware) -> bool:
+    """Whether this process writes the run's files: not so for the others of a data-parallel run.
+
+    The rank of a run by itself is of something else: of the dask worker that a site started as one
+    of many tasks, say.
+    """
+    if extent(hardware) == (1, 1):
+        return True
     ranks = (os.environ.get(name) for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"))
     return next((rank for rank in ranks if rank is not None), "0") == "0"
 
 
 def versions() -> dict[str, str]:
-    """What a run was made with."""
-    packages = ("torchcno", "torch", "numpy", "lightning-fabric", "safetensors")
-    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+    """What a run was made with; Fabric comes by itself or as a part of Lightning."""
+    fabric = ("lightning-fabric", "lightning", "pytorch-lightning")
+    packages = ("torchcno", "torch", "numpy", *fabric, "safetensors")
+    found = {name: number for name in packages if (number := _installed(name)) is not None}
+    return {"python": platform.python_version(), **found}
 
 
-def device_name(device: torch.device) -> str:
-    """The device as its maker calls it, or as near as one comes."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+def _installed(package: str) -> str | None:
+    """The version of a package; None where it is not there."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -12,6 +12,7 @@ from typing import Any
 from torchcno.experiments.measurements import resolution_curve
 from torchcno.experiments.run_config import read_config
 from torchcno.experiments.trained import read_json
+from torchcno.training.run_folder import RunFolder
 
 # What result.json of a finished run says at least.
 KEYS = ("problem", "model", "parameters", "seconds_per_epoch", "best_validation_error",
@@ -40,15 +41,37 @@ def has_begun(folder: Path) -> bool:
 
 def find_damage(folder: Path) -> Damage | None:
     """The first file of the run in `folder` that is there and cannot be read."""
-    for name, read in READERS.items():
-        path = folder / name
-        if path.exists():
-            try:
-                read(path)
-            except Exception as error:  # a broken file makes its reader raise anything
-                words = str(error) or type(error).__name__
-                return Damage(path, words.replace(str(path), "it").strip().rstrip("."))
+    found = (damage_of(folder / name) for name in READERS)
+    return next((damage for damage in found if damage is not None), None)
+
+
+def damage_of(path: Path) -> Damage | None:
+    """What is wrong with a file of a run; None where it can be read, or is not there."""
+    if path.exists():
+        try:
+            READERS[path.name](path)
+        except Exception as error:  # a broken file makes its reader raise anything
+            words = str(error) or type(error).__name__
+            return Damage(path, words.replace(str(path), "it").strip().rstrip("."))
     return None
+
+
+def finished_result(folder: Path) -> dict[str, Any] | None:
+    """What the run in `folder` came to; None where it is still to go on.
+
+    A result that cannot be read is made again from the checkpoint. Without one nothing is left to
+    go on from, and to begin again would be to write over a finished run.
+    """
+    path, checkpoint = folder / "result.json", RunFolder(folder).checkpoint
+    damage = damage_of(path)
+    if damage is None:
+        return read_json(path) if path.exists() else None
+    if checkpoint.exists():
+        return None
+    raise ValueError(
+        f"{damage}, and there is no {checkpoint} to go on from; bring one of them back, or train "
+        f"anew: cno train --config {folder / 'config.yaml'} --out {folder}-again"
+    )
 
 
 def read_result(path: Path) -> dict[str, Any]:

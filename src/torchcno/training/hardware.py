@@ -3,6 +3,7 @@
 import atexit
 import ctypes
 import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ __all__ = [
     "Fabric",
     "Hardware",
     "arithmetic",
+    "device_name",
     "extent",
     "is_captured",
     "launch",
@@ -57,12 +59,18 @@ def launch(hardware: Hardware) -> Fabric:
     Several are started here, unless torchrun or Slurm started them already.
     """
     devices, nodes = extent(hardware)
-    fabric = Fabric(
-        accelerator=hardware.accelerator,
-        devices=devices,
-        num_nodes=nodes,
-        strategy="ddp" if devices * nodes > 1 else "auto",
-    )
+    try:
+        fabric = Fabric(
+            accelerator=hardware.accelerator,
+            devices=devices,
+            num_nodes=nodes,
+            strategy="ddp" if devices * nodes > 1 else "auto",
+        )
+    except RuntimeError as error:  # by what Slurm says of the tasks
+        raise ValueError(
+            f"{error} Start one task a device (srun --ntasks-per-node), and give --devices and "
+            "--nodes to match; for one device: srun --ntasks=1."
+        ) from error
     fabric.launch()
     if fabric.world_size > 1:
         atexit.register(_take_leave)
@@ -75,6 +83,13 @@ def extent(hardware: Hardware) -> tuple[int, int]:
         return hardware.devices, hardware.nodes
     devices = int(os.environ["LOCAL_WORLD_SIZE"])
     return devices, int(os.environ["WORLD_SIZE"]) // devices
+
+
+def device_name(device: torch.device) -> str:
+    """The device as its maker calls it, or as near as one comes."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
 
 
 def is_captured(recipe: Recipe, device: torch.device, processes: int) -> bool:

@@ -27,6 +27,7 @@ from torchcno.training.hardware import (
     Fabric,
     Hardware,
     arithmetic,
+    device_name,
     is_captured,
     launch,
     reuse_memory,
@@ -58,7 +59,7 @@ class Epoch:
     train_loss: float
     validation_error: float | None  # see `validation_error`; None where it was not evaluated
     best_validation_error: float | None
-    seconds: float  # of this epoch, evaluation included
+    seconds: float  # of this epoch, evaluation included, also those before an interruption
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Fit:
     best_epoch: int
     best_validation_error: float
     seconds_per_epoch: float
+    devices: tuple[str, ...]  # that took these seconds, one after the other
 
 
 class Diverged(RuntimeError):  # noqa: N818
@@ -132,6 +134,7 @@ def fit(
         best_epoch=progress.best_epoch,
         best_validation_error=progress.best_error,
         seconds_per_epoch=progress.seconds / progress.epoch,
+        devices=tuple(progress.devices),
     )
 
 
@@ -148,6 +151,7 @@ class _Run:
     val: Pairs
     state: State
     saved: float = field(default_factory=time.monotonic)  # when the state was last
+    timed: float = field(default_factory=time.monotonic)  # up to when the epoch's seconds count
 
     @property
     def steps_per_epoch(self) -> int:
@@ -186,10 +190,12 @@ class _Run:
     def go(self, stopping: Callable[[], bool], on_epoch: Callable[[Epoch], None]) -> None:
         """Run to the end."""
         step = _make_step(self.state, self.recipe, self.mask, self.fabric)
+        if not self.finished:
+            self.note_device()
         while not self.finished:
-            start = time.monotonic()
+            self.timed = time.monotonic()
             self.train_epoch(step, stopping)
-            epoch = self.close_epoch(start)
+            epoch = self.close_epoch()
             if self.fabric.is_global_zero:
                 on_epoch(epoch)
             # Processes have to agree on it, or those that go on would wait for the others.
@@ -244,8 +250,20 @@ class _Run:
         time = self.state.progress.epoch + (batch + 0.5) / self.steps_per_epoch
         return learning_rate(self.recipe, time)
 
-    def close_epoch(self, start: float) -> Epoch:
-        """Judge the epoch that began at `start`, note it down and go to the next."""
+    def note_device(self) -> None:
+        """Note what computes from now on: a time means little without it."""
+        name, devices = device_name(self.fabric.device), self.state.progress.devices
+        if name not in devices:
+            devices.append(name)
+
+    def count_seconds(self) -> None:
+        """Count the time up to now as the current epoch's."""
+        now = time.monotonic()
+        self.state.progress.epoch_seconds += now - self.timed
+        self.timed = now
+
+    def close_epoch(self) -> Epoch:
+        """Judge the epoch, note it down and go to the next."""
         progress, recipe = self.state.progress, self.recipe
         loss = self.mean_loss()
         self.check_finite(loss, "training loss")
@@ -258,18 +276,19 @@ class _Run:
                 progress.best_epoch, progress.best_error = number, error
                 kept = self.state.evaluated.state_dict()
                 self.state.best = {name: tensor.clone() for name, tensor in kept.items()}
+        self.count_seconds()
         row = Epoch(
             epoch=number,
             learning_rate=self.rate(self.steps_per_epoch - 1),
             train_loss=loss,
             validation_error=error,
             best_validation_error=progress.best_error,
-            seconds=time.monotonic() - start,
+            seconds=progress.epoch_seconds,
         )
         if self.fabric.is_global_zero:
             progress.metrics_bytes = self.folder.append(asdict(row))
         progress.seconds += row.seconds
-        progress.epoch, progress.batch = number, 0
+        progress.epoch, progress.batch, progress.epoch_seconds = number, 0, 0.0
         return row
 
     def mean_loss(self) -> float:
@@ -300,6 +319,8 @@ class _Run:
         self.check_finite(float(self.state.loss_sum), "training loss")
         self.check_finite(_total(self.state.model), "sum of all weights")
         tensors, best = self.state.tensors(), self.state.best_weights()
+        if self.state.progress.batch:  # in the middle of an epoch
+            self.count_seconds()
         if self.fabric.is_global_zero:
             note = {"protocol": self.protocol(), "progress": asdict(self.state.progress)}
             self.folder.save(tensors, note, best)

@@ -1,7 +1,7 @@
 """Everything that changes in the course of a run."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,6 +22,8 @@ class Progress:
     best_epoch: int = 0
     best_error: float | None = None
     seconds: float = 0.0  # that the epochs took
+    epoch_seconds: float = 0.0  # that the current one took so far
+    devices: list[str] = field(default_factory=list)  # where it was computed, one after the other
     metrics_bytes: int = 0  # of metrics.jsonl
 
 
