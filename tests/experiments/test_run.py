@@ -247,3 +247,33 @@ def test_truncated_weights_are_refused(tiny_run, tmp_path):
 def test_inputs_that_are_no_fields_are_refused(tiny_run, inputs, message):
     with pytest.raises(ValueError, match=message):
         load(tiny_run).predict(inputs)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "train", "message"),
+    [
+        ({"in_channels": 2}, {}, "leave in_channels and out_channels out"),
+        ({"out_size": (8, 8)}, {}, "leave out_size out"),
+        ({}, {"batch_size": 1000}, "larger than the .* training samples; use at most"),
+    ],
+)
+def test_misfits_are_refused_before_data_are_made(
+    tiny_config, tmp_path, monkeypatch, architecture, train, message
+):
+    monkeypatch.setattr(
+        "torchcno.experiments.run.load_fields", lambda *_, **__: pytest.fail("made")
+    )
+    config = replace(
+        tiny_config,
+        architecture=replace(tiny_config.architecture, **architecture),
+        train=replace(tiny_config.train, **train),
+    )
+    with pytest.raises(ValueError, match=message):
+        train_run(config, tmp_path / "run")
+
+
+def test_numbers_that_make_no_run_are_refused():
+    with pytest.raises(ValueError, match="seed is -1; use zero"):
+        RunConfig.resolve("poisson", "cno", seed=-1)
+    with pytest.raises(ValueError, match="use 2 or more points an axis"):
+        RunConfig.resolve("poisson", "cno", resolution=0)

@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from torchcno.training.hardware import Hardware, arithmetic, launch
+from torchcno.training.hardware import LAUNCHED, Hardware, arithmetic, launch
 
 
 def settings() -> tuple[str, bool]:
@@ -60,3 +60,12 @@ def test_memory_is_asked_for_once():
     script = [sys.executable, "-c", FAULTS]
     result = subprocess.run(script, check=True, capture_output=True, text=True)
     assert int(result.stdout) < 100  # a tensor of 64 MiB has 16384 small pages
+
+
+def test_numbers_of_devices_and_nodes_are_checked(monkeypatch):
+    with pytest.raises(ValueError, match="devices is 0; use 1 or more"):
+        Hardware(devices=0)
+    for name in LAUNCHED:
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ValueError, match="by srun or torchrun"):
+        launch(Hardware(accelerator="cpu", nodes=2))

@@ -1,5 +1,6 @@
 """`cno resume`: go on with an interrupted run."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from torchcno.cli.arguments import parse, parser_of
 from torchcno.cli.train import report, watched
 from torchcno.experiments.run import read_config, resume_run
 from torchcno.experiments.run_files import finished_result
+from torchcno.training.run_folder import RunFolder
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -21,6 +23,8 @@ def main(arguments: Sequence[str]) -> None:
     folder = parse(parser, arguments).run
     config, result = read_config(folder), finished_result(folder)
     if result is None:
+        if not RunFolder(folder).checkpoint.exists():
+            print(f"{folder} has no checkpoint: the run begins again.", file=sys.stderr)
         with watched(folder, config) as watch:
             result = resume_run(folder, watch)
     else:

@@ -6,7 +6,7 @@ from pathlib import Path
 from torch import nn
 
 from torchcno.data.dataset import Fields, Normalization
-from torchcno.experiments.run import is_first_process, pairs, versions
+from torchcno.experiments.run import claimed, pairs, versions
 from torchcno.experiments.run_files import has_begun
 from torchcno.experiments.trained import TrainedOperator, write_json
 from torchcno.models import MODELS
@@ -41,26 +41,26 @@ def train_on(
     """
     kind, folder = _name_of(model), Path(out)
     _refuse_misfits(model, train, val)
-    if has_begun(folder) and not resume:
-        raise ValueError(f"{folder} holds a run; choose another folder, or give resume=True.")
     train, val = _in_float32(train), _in_float32(val)
     normalization = Normalization.fit(train)
     operator = TrainedOperator(model, normalization, train.grid, kind, name)
-    if is_first_process():
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json({**operator.description(), "versions": versions()}, folder / "model.json")
-    fit(
-        model,
-        pairs(train, normalization),
-        pairs(val, normalization),
-        recipe,
-        folder,
-        seed=seed,
-        hardware=hardware,
-        mask=mask,
-        on_epoch=on_epoch,
-        resume=resume,
-    )
+    with claimed(folder, hardware) as is_first:
+        if is_first:
+            if has_begun(folder) and not resume:
+                raise ValueError(f"{folder} holds a run; choose another, or give resume=True.")
+            write_json({**operator.description(), "versions": versions()}, folder / "model.json")
+        fit(
+            model,
+            pairs(train, normalization),
+            pairs(val, normalization),
+            recipe,
+            folder,
+            seed=seed,
+            hardware=hardware,
+            mask=mask,
+            on_epoch=on_epoch,
+            resume=resume,
+        )
     return operator.eval()
 
 

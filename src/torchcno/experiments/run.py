@@ -41,6 +41,7 @@ from torchcno.experiments.trained import TrainedOperator, load, pick_device, wri
 from torchcno.models import MODELS, count_parameters
 from torchcno.training import Epoch, EventFile, Fit, Hardware, Pairs, fit
 from torchcno.training.hardware import FIELDS, device_name, extent, is_captured
+from torchcno.training.loop import check_batches
 from torchcno.training.recipe import Precision
 
 __all__ = [
@@ -106,17 +107,23 @@ def resume_run(
 def at_work(
     config: RunConfig, folder: Path, watch: Watch = NO_ONE, *, wait: bool = False
 ) -> Iterator[Watch]:
-    """The folder of a run for one process, and who is told; another is refused, or has to `wait`.
+    """Who is told of the work in a folder that is `claimed` for it."""
+    with _drawn(config, folder, watch) as watch, claimed(folder, config.hardware, wait=wait):
+        yield watch
 
-    Of the processes of one run the first locks the folder, for all of them.
+
+@contextmanager
+def claimed(folder: Path, hardware: Hardware, *, wait: bool = False) -> Iterator[bool]:
+    """The folder of a run for one process, another is refused or has to `wait`; whether it writes.
+
+    Of the processes of one run the first writes, and locks the folder for all of them.
     """
-    with _drawn(config, folder, watch) as watch:
-        if not is_first_process(config.hardware):
-            yield watch
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder, wait):
-            yield watch
+    if not is_first_process(hardware):
+        yield False
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder, wait):
+        yield True
 
 
 def begin(config: RunConfig, folder: Path, watch: Watch, splits: Sequence[str]) -> dict[str, Any]:
@@ -177,6 +184,10 @@ def _run(
     """Train, from the start or from a checkpoint, and evaluate what came out."""
     problem, recipe = config.problem, config.train
     device = pick_device(config.hardware.accelerator)
+    # Data may take hours: whatever can be refused without them is refused first.
+    refuse_misfits(config)
+    torch.manual_seed(config.seed)  # the initial weights
+    network = MODELS[config.model](config.architecture)
     # Also what is evaluated later: data that cannot be made shall not spoil a trained run.
     train, val, *_ = (
         load_fields(
@@ -191,8 +202,6 @@ def _run(
         for split in dict.fromkeys(("train", "val", *splits))
     )
     normalization = Normalization.fit(train) if problem.normalized else Normalization.identity()
-    torch.manual_seed(config.seed)  # the initial weights
-    network = MODELS[config.model](config.architecture)
     if is_first_process(config.hardware):
         operator = TrainedOperator(network, normalization, train.grid, config.model, problem.name)
         write_json({**operator.description(), "versions": versions()}, folder / "model.json")
@@ -220,6 +229,25 @@ def _run(
     }
     write_json(result, folder / "result.json")
     return result
+
+
+def refuse_misfits(config: RunConfig) -> None:
+    """Refuse a network that does not fit the problem, and batches that do not fit the set."""
+    network, problem, recipe = config.architecture, config.problem, config.train
+    channels = (network.in_channels, network.out_channels)
+    if channels != problem.channels:
+        raise ValueError(
+            f"{problem.name} has {problem.channels[0]} input and {problem.channels[1]} output "
+            f"channels, the network {channels[0]} and {channels[1]}; leave in_channels and "
+            "out_channels out."
+        )
+    if getattr(network, "out_size", None) not in (None, network.size):
+        raise ValueError(
+            f"outputs of {problem.name} lie on the inputs' grid; leave out_size out, or train such "
+            "a network in Python by torchcno.training.fit."
+        )
+    devices, nodes = extent(config.hardware)
+    check_batches(recipe, recipe.samples or problem.samples["train"], devices * nodes)
 
 
 def _result(

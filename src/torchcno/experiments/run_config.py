@@ -36,6 +36,10 @@ class RunConfig:
     hardware: Hardware = field(default_factory=Hardware)
     tensorboard: bool = False  # whether TensorBoard's curves are drawn beside metrics.jsonl
 
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}; use zero or a positive number.")
+
     @classmethod
     def resolve(
         cls,
@@ -51,7 +55,7 @@ class RunConfig:
         for `best`, what was found better where that is known. `settings` are further fields.
         """
         problem = build_problem(problem)
-        resolution = resolution or problem.resolution
+        resolution = problem.resolution if resolution is None else resolution
         size = problem.grid(resolution).shape
         return cls(
             problem=problem,

@@ -134,7 +134,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path} is damaged or no JSON file: {error}.") from error
+        raise ValueError(
+            f"{path} is damaged or no JSON file ({error}); bring back a whole copy of it."
+        ) from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds no JSON object.")
     return content

@@ -68,7 +68,10 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             metadata = json.loads((file.metadata() or {}).get("torchcno", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise ValueError(f"{path} is not a readable safetensors file ({error}).") from error
+        raise ValueError(
+            f"{path} is damaged or no safetensors file ({error}); bring back a whole copy of it, "
+            "or train again."
+        ) from error
     for name in metadata.get("complex", []):
         tensors[name] = torch.view_as_complex(tensors[name])
     return tensors, metadata.get("note", {})

@@ -41,6 +41,8 @@ FIELDS: dict[Precision, torch.dtype] = {
 # order 1/n, in deep layers 2^-9/n. Both fit with this factor: at n = 2^17 the largest seen was
 # 2^14.5, and no layer's gradient lost more than 0.3 % (validation/gradient_range.py).
 LOSS_FACTORS: dict[Precision, float] = {"fp16-mixed": 2.0**10}
+# One of these is set where something or someone started a process on every node.
+LAUNCHED = {"SLURM_JOB_ID", "RANK", "NODE_RANK", "MASTER_ADDR"}
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,11 @@ class Hardware:
     nodes: int = 1
     strategy: Literal["ddp", "fsdp"] = "ddp"  # of several: fsdp divides the weights among them
 
+    def __post_init__(self) -> None:
+        for name in ("devices", "nodes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; use 1 or more.")
+
 
 def launch(hardware: Hardware) -> Fabric:
     """The processes of a run: this one, or several that divide each batch.
@@ -59,6 +66,11 @@ def launch(hardware: Hardware) -> Fabric:
     Several are started here, unless torchrun or Slurm started them already.
     """
     devices, nodes = extent(hardware)
+    if nodes > 1 and not LAUNCHED & os.environ.keys():
+        raise ValueError(
+            f"{nodes} nodes, and nothing has started this process on each of them: it would wait "
+            "for the others. Start it by srun or torchrun; docs/scaling.md shows how."
+        )
     try:
         fabric = Fabric(
             accelerator=hardware.accelerator,

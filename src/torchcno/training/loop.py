@@ -359,11 +359,18 @@ class _Run:
 
 def _selected(train: Pairs, recipe: Recipe, processes: int) -> Pairs:
     """The samples that the recipe wants of `train`, if they make a batch for every process."""
-    n, size = recipe.samples or len(train), recipe.batch_size
+    n = recipe.samples or len(train)
     if n > len(train):
         raise ValueError(
             f"samples is {n} and the training set has {len(train)}; use at most those."
         )
+    check_batches(recipe, n, processes)
+    return Pairs(train.inputs[:n], train.targets[:n])
+
+
+def check_batches(recipe: Recipe, n: int, processes: int) -> None:
+    """Refuse batches that `n` samples do not fill, or that do not divide among the processes."""
+    size = recipe.batch_size
     if size > n:
         raise ValueError(
             f"batch_size {size} is larger than the {n} training samples; use at most {n}."
@@ -373,7 +380,6 @@ def _selected(train: Pairs, recipe: Recipe, processes: int) -> Pairs:
             f"batch_size {size} does not divide among {processes} processes; "
             f"use {max(1, size // processes) * processes}."
         )
-    return Pairs(train.inputs[:n], train.targets[:n])
 
 
 def _first_state(
