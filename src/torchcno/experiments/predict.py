@@ -23,6 +23,8 @@ def predict_file(
     write = select(WRITERS, target.suffix, "kind of output file")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"{target.parent} does not exist; make the folder of --out first.")
+    if not source.is_file():
+        raise FileNotFoundError(f"{source} does not exist; name a file of inputs.")
     inputs, problem = read(source)
     if problem not in (None, operator.problem):
         raise ValueError(
@@ -45,8 +47,6 @@ def read_array(path: Path) -> tuple[Tensor, None]:
 
 def read_dataset(path: Path) -> tuple[Tensor, str | None]:
     """The variable `input` of a NetCDF file, and the problem that it names, if any."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist.")
     try:
         with xarray.open_dataset(path, engine="h5netcdf") as dataset:
             found, problem = ", ".join(map(str, dataset.variables)), dataset.attrs.get("problem")
