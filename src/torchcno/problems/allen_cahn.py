@@ -29,7 +29,7 @@ class AllenCahn(Problem):
 
     K: int = 24  # modes an axis
     r: tuple[float, float] = (1.0, 1.0)  # range of the decay, one draw a sample
-    amplitude: float = math.pi  # A, as printed; 1/π fits the published errors (docs/training.md)
+    amplitude: float = math.pi  # A, as printed; 1/π fits the published FFNN (docs/training.md)
     epsilon: float = 220.0  # ε
     T: float = 2e-4  # final time
     steps: int = 366  # N: Δt ≈ 5.47e-7
