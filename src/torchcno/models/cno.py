@@ -344,6 +344,8 @@ PAPER_TRAINING: dict[str, dict[str, Any]] = {
 _MUON = {"optimizer": "muon", "learning_rate": 4e-3}
 BEST_TRAINING: dict[str, dict[str, Any]] = {
     "wave": {**_MUON, "augmentation": "square"},
+    "discontinuous-transport": _MUON,
+    "allen-cahn": {**_MUON, "augmentation": "square"},
     "navier-stokes": {**_MUON, "augmentation": "reflections", "epochs": 120},  # then it overfits
     "darcy": {**_MUON, "augmentation": "square"},
 }
