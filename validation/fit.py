@@ -13,7 +13,6 @@ Writes `results/validation-fit.json`.
 
 import json
 from itertools import product
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ def fit(folder: Path) -> dict[str, Any] | None:
     loss = 100 * chosen["train_loss"]
     samples = config.train.samples or config.problem.samples["train"]
     return {
-        "steps": result["best_epoch"] * ceil(samples / config.train.batch_size),
+        "steps": result["best_epoch"] * (samples // config.train.batch_size),
         "training_loss_percent": round(loss, 4),
         "test_error_percent": round(test, 4),
         "test_over_training": round(test / loss, 3),

@@ -3,9 +3,15 @@
 from pathlib import Path
 from shutil import copytree
 
+import numpy as np
 import pytest
 
-from torchcno.experiments.measurements import RESOLUTIONS, SPECTRA
+from torchcno.experiments.measurements import (
+    RESOLUTIONS,
+    SPECTRA,
+    measure_spectra,
+    read_spectra,
+)
 from torchcno.experiments.report import make_report, render
 from torchcno.experiments.results import Results
 from torchcno.experiments.run_files import find_damage
@@ -35,9 +41,24 @@ def test_a_run_that_is_not_measured_is_missing(tiny_run, tmp_path):
 def test_a_measurement_is_made_once(tiny_run, tmp_path):
     folder = tmp_path / "run"
     copytree(tiny_run, folder)
-    (folder / "spectra.npz").write_bytes(b"made before")
     SPECTRA.make(folder)
-    assert (folder / "spectra.npz").read_bytes() == b"made before"
+    before = (folder / "spectra.npz").stat()
+    SPECTRA.make(folder)
+    assert (folder / "spectra.npz").stat() == before
+
+
+def test_what_other_weights_measured_is_missing_until_it_is_made_again(tiny_run, tmp_path):
+    name = planned(PAPER, "navier-stokes", "fno").name
+    folder = tmp_path / "runs" / name
+    copytree(tiny_run, folder)
+    measure_spectra(folder)
+    arrays = dict(np.load(folder / SPECTRA.file))
+    np.savez(folder / SPECTRA.file, **arrays | {"error": 1.1 * arrays["error"]})
+    assert SPECTRA.is_foreign(folder)
+    assert f"{name} (spectra.npz)" in missing(Results(tmp_path), "spectra")
+    SPECTRA.make(folder)
+    assert read_spectra(folder).error == pytest.approx(float(arrays["error"]))
+    assert name not in " ".join(missing(Results(tmp_path), "spectra"))
 
 
 @pytest.fixture

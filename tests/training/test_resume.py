@@ -194,3 +194,9 @@ def test_a_run_goes_on_only_as_it_began(small_run, undisturbed):
         fit(small_run.network(width=5), train, val, recipe, undisturbed, seed=3, resume=True)
     with pytest.raises(ValueError, match="another model: it lacks"):
         fit(torch.nn.Conv2d(1, 1, 1), train, val, recipe, undisturbed, seed=3, resume=True)
+
+
+def test_how_steps_are_run_and_kept_may_change(small_run, undisturbed):
+    train, val = small_run.data(103, 1), small_run.data(20, 2)
+    otherwise = replace(small_run.RECIPE, checkpoint_every=7.0, fast="off")
+    fit(small_run.network(), train, val, otherwise, undisturbed, seed=3, resume=True)

@@ -22,12 +22,15 @@ from torchcno.evaluation.spectra import (
 )
 from torchcno.experiments.evaluate import Evaluation, evaluate_run, evaluate_runs
 from torchcno.experiments.run_config import read_config
-from torchcno.experiments.trained import write_json
+from torchcno.experiments.trained import read_json, write_json
 from torchcno.training.checkpoint import write_atomically
 
 # Half to twice the training resolution, as the paper's figure: 32 to 128 for 64.
 RATIOS = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
 ARRAYS = ("wavenumbers", "band_edges", "band_errors")  # of Spectra, as they are kept
+# How far errors of the same weights may differ, relatively: by TF32 on one device and float32 on
+# another, say.
+SAME_WEIGHTS = 0.02
 
 
 @dataclass(frozen=True)
@@ -36,10 +39,15 @@ class Measurement:
 
     file: str
     write: Callable[[Path], None]
+    error: Callable[[Path], float | None]  # of the weights that were measured, in percent
 
     def is_made(self, folder: Path) -> bool:
-        """Whether the run in `folder` has it."""
-        return (folder / self.file).exists()
+        """Whether the finished run in `folder` has it, of its own weights."""
+        return (folder / self.file).exists() and is_of_run(folder, self.error(folder))
+
+    def is_foreign(self, folder: Path) -> bool:
+        """Whether it was made with other weights: those of an earlier run of the name."""
+        return (folder / self.file).exists() and not self.is_made(folder)
 
     def make(self, folder: Path) -> None:
         """Measure the run in `folder`, unless that is done; without its weights, say so."""
@@ -59,6 +67,15 @@ class Measurement:
         )
 
 
+def is_of_run(folder: Path, error: float | None) -> bool:
+    """Whether weights with this test error are those of a run; None: nobody knows, so yes."""
+    if error is None:
+        return True
+    summary = read_json(folder / "result.json")["errors"]["test"]
+    published = summary["relative_l1_median_percent"]["normalized"]
+    return abs(error - published) <= SAME_WEIGHTS * published
+
+
 def measure_resolutions(folder: Path) -> None:
     """Write resolution.json."""
     training = read_config(folder).resolution
@@ -67,14 +84,22 @@ def measure_resolutions(folder: Path) -> None:
     write_json(errors.as_dict(), folder / RESOLUTIONS.file)
 
 
-def resolution_curve(found: Mapping[str, Any], name: str) -> ResolutionCurve:
-    """The published error against the resolution, of what `RunErrors.as_dict` wrote."""
+def read_resolutions(folder: Path, name: str = "") -> ResolutionCurve | None:
+    """The published error against the resolution; None where it was not measured."""
+    if not (folder / RESOLUTIONS.file).exists():
+        return None
+    found = read_json(folder / RESOLUTIONS.file)
     errors = {
         int(n): summary["relative_l1_median_percent"]["normalized"]
         for n, summary in found["errors"]["test"].items()
     }
     refused = {int(n): why for n, why in found["refused"].items()}
     return ResolutionCurve(name, found["training_resolution"], errors, refused)
+
+
+def _error_on_training_grid(folder: Path) -> float | None:
+    curve = read_resolutions(folder)
+    return None if curve is None else curve.errors.get(curve.training)
 
 
 @dataclass(frozen=True)
@@ -121,7 +146,7 @@ def measure_spectra(folder: Path) -> None:
 
 def read_spectra(folder: Path) -> Spectra | None:
     """The spectra of a run; None where they were not measured."""
-    if not SPECTRA.is_made(folder):
+    if not (folder / SPECTRA.file).exists():
         return None
     with np.load(folder / SPECTRA.file) as arrays:
         energy, amplitude = (
@@ -133,5 +158,10 @@ def read_spectra(folder: Path) -> Spectra | None:
         return Spectra(energy, amplitude, **rest, error=error)
 
 
-RESOLUTIONS = Measurement("resolution.json", measure_resolutions)
-SPECTRA = Measurement("spectra.npz", measure_spectra)
+def _error_of_spectra(folder: Path) -> float | None:
+    spectra = read_spectra(folder)
+    return None if spectra is None else spectra.error
+
+
+RESOLUTIONS = Measurement("resolution.json", measure_resolutions, _error_on_training_grid)
+SPECTRA = Measurement("spectra.npz", measure_spectra, _error_of_spectra)

@@ -29,7 +29,12 @@ from torchcno.experiments.figures import (
     draw_truths,
     timed_device,
 )
-from torchcno.experiments.measurements import SPECTRA, read_spectra
+from torchcno.experiments.measurements import (
+    RESOLUTIONS,
+    SPECTRA,
+    is_of_run,
+    read_spectra,
+)
 from torchcno.experiments.results import Results
 from torchcno.experiments.statements import rounded, scaling_of, series_title
 from torchcno.experiments.studies import (
@@ -230,11 +235,7 @@ def resolution_picture(results: Results) -> Iterator[Picture]:
         runs = compared(results, problem)
         curves = [curve for name, run in runs.items() if (curve := results.resolutions(run, name))]
         found = [curve.name for curve in curves]
-        foreign = [
-            name
-            for name, run in runs.items()
-            if name not in found and results.measured_resolutions(run, name)
-        ]
+        foreign = [n for n, run in runs.items() if RESOLUTIONS.is_foreign(results.run_folder(run))]
         yield Picture(
             "figure-2-right",
             "Figure 2, right",
@@ -252,14 +253,13 @@ def spectra_pictures(results: Results) -> Iterator[Picture]:
     plans = (spectra(budget) for budget in results.budgets)
     for problem in dict.fromkeys(run.config.problem.name for plan in plans for run in plan):
         runs = compared(results, problem)
-        measured = {
-            name: one
-            for name, run in runs.items()
-            if (one := read_spectra(results.run_folder(run)))
-        }
+        folders = {name: results.run_folder(run) for name, run in runs.items()}
         found = {
-            name: one for name, one in measured.items() if results.is_of(runs[name], one.error)
+            name: one
+            for name, folder in folders.items()
+            if SPECTRA.is_made(folder) and (one := read_spectra(folder))
         }
+        foreign = [name for name, folder in folders.items() if SPECTRA.is_foreign(folder)]
         yield Picture(
             f"spectra-{problem}",
             numbers[problem],
@@ -267,7 +267,7 @@ def spectra_pictures(results: Results) -> Iterator[Picture]:
             partial(draw_spectra, found) if found else None,
             _remedy("spectra", results.budgets[0]),
             {name: {"band_errors": one.band_errors.tolist()} for name, one in found.items()},
-            note_of(absent(results, problem, found), [n for n in measured if n not in found]),
+            note_of(absent(results, problem, found), foreign),
         )
 
 
@@ -379,16 +379,11 @@ def read_trials(path: Path) -> list[Size]:
 
 def truth_spectra(results: Results) -> Iterator[Picture]:
     """Figure 25: the two flows side by side."""
-    runs = {
-        run.config.problem.name: run
+    found = {
+        run.config.problem.name: one
         for budget in reversed(results.budgets)
         for run in complexity(budget)
-        if run.name in results.finished and SPECTRA.is_made(results.run_folder(run))
-    }
-    found = {
-        problem: one
-        for problem, run in runs.items()
-        if (one := read_spectra(results.run_folder(run)))
+        if run.name in results.finished and (one := read_spectra(results.run_folder(run)))
     }
     yield Picture(
         "figure-25",
@@ -443,19 +438,11 @@ def audit_pictures(results: Results) -> Iterator[Picture]:
 
 
 def _is_of_its_run(results: Results, problem: str, audit: RunAudit) -> bool:
-    """Whether an audit was made with the weights of the run that has its title.
-
-    Files that do not keep the error of the weights lie beside errors against the resolution that
-    were measured with the same ones.
-    """
+    """Whether an audit was made with the weights of the run that has its title."""
     run = compared(results, problem).get(audit.name)
     if run is None:  # of no run of these results, and shown by its own name
         return True
-    curve = results.measured_resolutions(run, audit.name)
-    error = audit.error
-    if error is None and curve is not None:
-        error = curve.errors.get(curve.training)
-    return results.is_of(run, error)
+    return is_of_run(results.run_folder(run), audit.error)
 
 
 PICTURES: list[Callable[[Results], Iterator[Picture]]] = [

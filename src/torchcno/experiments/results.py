@@ -7,15 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from torchcno.evaluation.resolution import ResolutionCurve
-from torchcno.experiments.measurements import RESOLUTIONS, resolution_curve
+from torchcno.experiments.measurements import RESOLUTIONS, read_resolutions
 from torchcno.experiments.run_config import differences, read_config
 from torchcno.experiments.run_files import Damage, find_damage
 from torchcno.experiments.studies import BUDGETS, STUDIES, Budget, PlannedRun, Study
 from torchcno.experiments.trained import read_json
-
-# How far errors of the same weights may differ, relatively: by TF32 on one device and float32 on
-# another, say.
-SAME_WEIGHTS = 0.02
 
 
 @dataclass(frozen=True)
@@ -87,25 +83,10 @@ class Results:
 
     def resolutions(self, run: PlannedRun, title: str) -> ResolutionCurve | None:
         """The published error against the resolution; None where the run was not measured so."""
-        curve = self.measured_resolutions(run, title)
-        return curve if curve and self.is_of(run, curve.errors.get(curve.training)) else None
-
-    def measured_resolutions(self, run: PlannedRun, title: str) -> ResolutionCurve | None:
-        """The same by whatever weights: perhaps those of an earlier run of the name.
-
-        It lies in the run's folder, or with those of other runs of the problem in one file.
-        """
-        together = self.extra(f"resolution-{run.config.problem.name}.json") or {}
-        alone = self.extra(f"runs/{run.name}/resolution.json")
-        found = alone or together.get(run.name)
-        return found and resolution_curve(found, title)
-
-    def is_of(self, run: PlannedRun, error: float | None) -> bool:
-        """Whether weights with this test error are those of the run; None: nobody knows, so yes."""
-        published = self.error(run, "test")
-        return error is None or (
-            published is not None and abs(error - published) <= SAME_WEIGHTS * published
-        )
+        folder = self.run_folder(run)
+        if run.name not in self.finished or not RESOLUTIONS.is_made(folder):
+            return None
+        return read_resolutions(folder, title)
 
     def missing(self) -> Iterator[tuple[str, Budget, list[str], int]]:
         """For every study and budget: the names of runs not finished or not measured, of how many.
@@ -120,12 +101,7 @@ class Results:
         """The name of the run, where a study still needs something of it."""
         if run.name not in self.finished:
             return run.name
-        if study.measures is None:
-            return ""
-        made = study.measures.is_made(self.run_folder(run))
-        if study.measures is RESOLUTIONS:  # which may lie elsewhere, or be those of other weights
-            made = self.resolutions(run, "") is not None
-        if made:
+        if study.measures is None or study.measures.is_made(self.run_folder(run)):
             return ""
         return f"{run.name} ({study.measures.file})"
 

@@ -15,10 +15,10 @@ from torchcno.problems.problem import Problem
 from torchcno.selection import select
 from torchcno.training import PRESETS, Hardware, Recipe
 from torchcno.training.checkpoint import write_atomically
+from torchcno.training.recipe import EITHER_WAY
 
 FORMAT = 1  # of run folders; folders of another one are refused
 DECIDING = ("problem", "model", "train", "preset", "seed", "resolution")  # what makes a run itself
-EITHER_WAY = ("train.fast", "train.checkpoint_every")  # how its steps are run and kept
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,9 @@ def _deciding(config: RunConfig) -> dict[str, Any]:
         section = tree[key]
         fields = section if isinstance(section, dict) else {"": section}
         flat |= {f"{key}.{name}".rstrip("."): value for name, value in fields.items()}
-    return {name: value for name, value in flat.items() if name not in EITHER_WAY}
+    for name in EITHER_WAY:
+        del flat[f"train.{name}"]
+    return flat
 
 
 def section(tree: Mapping[str, Any], name: str) -> dict[str, Any]:

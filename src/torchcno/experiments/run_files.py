@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torchcno.experiments.measurements import resolution_curve
+from torchcno.experiments.measurements import read_resolutions
 from torchcno.experiments.run_config import read_config
 from torchcno.experiments.trained import read_json
 from torchcno.training.run_folder import RunFolder
@@ -99,6 +99,6 @@ READERS: dict[str, Callable[[Path], object]] = {
     "result.json": read_result,
     "errors.npz": _check_arrays,
     "examples.npz": _check_arrays,
-    "resolution.json": lambda path: resolution_curve(read_json(path), path.parent.name),
+    "resolution.json": lambda path: read_resolutions(path.parent),
     "spectra.npz": _check_arrays,
 }

@@ -191,7 +191,8 @@ def _solver_seconds(results: Results, problem: str) -> list[tuple[str, float]]:
     for name in ("cpu", "cuda"):
         bench = results.extra(f"bench-solvers-{name}.json") or {"problems": {}}
         if (case := bench["problems"].get(problem)) is not None:
-            found.append((f"solver, {bench['device']}", case["seconds"] / case["samples"]))
+            cores = f", {bench['cores']} cores" if name == "cpu" else ""
+            found.append((f"solver, {bench['device']}{cores}", case["seconds"] / case["samples"]))
     return found
 
 

@@ -36,7 +36,7 @@ from torchcno.training.interruption import Interrupted, stop_requests
 from torchcno.training.losses import LOSSES
 from torchcno.training.optimizers import optimizer_of, set_rate
 from torchcno.training.pairs import Mask, Network, Pairs, validation_error
-from torchcno.training.recipe import Recipe
+from torchcno.training.recipe import EITHER_WAY, Recipe
 from torchcno.training.run_folder import RunFolder
 from torchcno.training.schedules import learning_rate
 from torchcno.training.sharding import is_sharded, shard, whole
@@ -185,7 +185,8 @@ class _Run:
 
     def protocol(self) -> dict[str, Any]:
         """What has to be the same when a run goes on."""
-        return {**asdict(self.recipe), "seed": self.seed, "samples": len(self.train)}
+        recipe = {k: v for k, v in asdict(self.recipe).items() if k not in EITHER_WAY}
+        return {**recipe, "seed": self.seed, "samples": len(self.train)}
 
     def go(self, stopping: Callable[[], bool], on_epoch: Callable[[Epoch], None]) -> None:
         """Run to the end."""

@@ -68,6 +68,8 @@ class Recipe:
             )
 
 
+EITHER_WAY = ("fast", "checkpoint_every")  # how steps are run and kept: no other run
+
 PRESETS: dict[str, Recipe] = {
     # The paper's protocol, read from the authors' implementation where its text is silent or says
     # otherwise: with the text's patience of 50 epochs a run stops on noise (docs/training.md).
