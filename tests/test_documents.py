@@ -27,3 +27,14 @@ def test_own_data_and_own_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     errors = names["result"]["errors"]["test"], names["result"]["mean_field_errors"]["test"]
     learnt, mean = (e["relative_l1_median_percent"]["physical"] for e in errors)
     assert learnt < 0.5 * mean
+
+
+def test_the_readme() -> None:
+    """All of its code but the run that takes a GPU minutes."""
+    text = (DOCUMENTS.parent / "README.md").read_text(encoding="utf-8")
+    pretrained, network, _ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(pretrained, "README.md", "exec"), names)
+    assert relative_l1(names["v"], names["u"].float()).item() < 0.05
+    exec(compile(network, "README.md", "exec"), names)
+    assert names["v"].shape == (8, 1, 128, 128)
