@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 
 import torch
-from neuralop import models as neuralop
 from torch import nn
 
 from torchcno.models import FNO, count_parameters
@@ -22,6 +21,8 @@ from torchcno.models import FNO, count_parameters
 
 def reference(config: FNO.Config) -> nn.Module:
     """The network of `neuraloperator` with the same layers, widths and modes."""
+    from neuralop import models as neuralop
+
     return neuralop.FNO(
         n_modes=(2 * config.modes, 2 * config.modes - 2),  # it keeps n/2 + 1 of the second axis
         in_channels=config.in_channels,

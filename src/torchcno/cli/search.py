@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 from jsonargparse import ArgumentParser
+from jsonargparse.typing import restricted_number_type
 from rich.console import Console
 from rich.table import Table
 
@@ -28,9 +29,11 @@ DESCRIPTION = """\
 Train many configurations of a model on a problem and keep the one that does best on
 validation, as in the paper; only that one sees test data.
 
-The ranges are the paper's. A field that is given as an option is fixed, and --range gives
-another range. Every trial is a run folder, DIR/trials/NUMBER. The same command goes on with
-an interrupted search, raises the number of trials, or lends a hand to one that runs."""
+The ranges are those of the authors' implementation. A field that is given as an option is
+fixed, and --range gives another range. Every trial is a run folder, DIR/trials/NUMBER. The same
+command goes on with an interrupted search, raises the number of trials, or lends a hand to one
+that runs."""
+Parameters = restricted_number_type("a number of 1 or more", float, (">=", 1))
 EXAMPLES = """
 cno search poisson cno --trials 30 --out runs/search
 cno search poisson fno --trials 36 --out runs/small --max-parameters 1e6 --train.epochs 100
@@ -45,7 +48,8 @@ def main(arguments: Sequence[str]) -> None:
     config, given = run_options("search", search_parser, arguments)
     if given.out is None:
         raise ValueError("say where the trials shall lie: --out FOLDER.")
-    space = Space.of(config, ranges_of(given.range or []), fixed(arguments), given.max_parameters)
+    most = given.max_parameters and int(given.max_parameters)
+    space = Space.of(config, ranges_of(given.range or []), fixed(arguments), most)
     search = Search(space, given.sampler, given.pruner)
     parallel = given.jobs or default_parallel(config)
     means = Means(parallel, given.cluster, given.storage, given.gpus)
@@ -73,7 +77,7 @@ def search_parser(base: RunConfig | None) -> ArgumentParser:
     group.add_argument("--sampler", default="random", help=f"{', '.join(SAMPLERS)}")
     group.add_argument("--pruner", default="none", help=f"{', '.join(PRUNERS)}; stops the slow")
     group.add_argument(
-        "--max_parameters", "--max-parameters", type=parameters, help="of a trial, such as 1e6"
+        "--max_parameters", "--max-parameters", type=Parameters, help="of a trial, such as 1e6"
     )
     group.add_argument(
         "--range", action="append", metavar="FIELD=A,B", help="values to choose from; repeatable"
@@ -84,14 +88,6 @@ def search_parser(base: RunConfig | None) -> ArgumentParser:
     group.add_argument("--gpus", type=float, default=0.0, help="that a trial needs on the cluster")
     add_run_options(parser, base)
     return parser
-
-
-def parameters(text: str) -> int:
-    """A number of parameters, which may be written 1e6."""
-    number = float(text)
-    if number < 1:
-        raise ValueError(f"{text} parameters; use at least 1.")
-    return int(number)
 
 
 def ranges_of(texts: Sequence[str]) -> dict[str, list[Any]]:

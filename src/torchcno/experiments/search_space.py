@@ -36,7 +36,7 @@ class Space:
         fixed: Sequence[str] = (),
         max_parameters: int | None = None,
     ) -> "Space":
-        """The paper's ranges for the model of `base`, less the `fixed` fields; `ranges` go over."""
+        """The authors' ranges for the model of `base`, less the `fixed`; `ranges` go over."""
         model = model_class(base.model)
         paper = {
             **{f"model.{field}": values for field, values in model.SEARCH.items()},
