@@ -26,8 +26,7 @@ from torchcno.selection import select
 class Archive:
     """How the files of one problem are laid out."""
 
-    in_file: str
-    out_file: str
+    name: str  # of the files, less their endings
     train: int  # samples from the first on
     val_start: int  # up to `test_start`
     test_start: int
@@ -35,6 +34,17 @@ class Archive:
     group: str = "Sample_{}"
     constants: tuple[str, str, str, str] | None = None  # min, max of inputs; min, max of outputs
     is_normalized: bool = False  # whether the stored values are scaled already
+    ood_name: str = ""  # of the file out of distribution, where it is another
+
+    @property
+    def in_file(self) -> str:
+        """The samples in distribution."""
+        return f"{self.name}_IN.h5"
+
+    @property
+    def out_file(self) -> str:
+        """Those out of distribution."""
+        return f"{self.ood_name or self.name}_OUT.h5"
 
     def samples(self, split: str) -> range:
         """The numbers of a split's samples in their file."""
@@ -47,78 +57,26 @@ class Archive:
         return select(splits, split, "split")
 
 
+# fmt: off
 ARCHIVES: dict[str, Archive] = {
-    "poisson": Archive(
-        "PoissonData_64x64_IN.h5",
-        "PoissonData_64x64_OUT.h5",
-        train=1024,
-        val_start=1024,
-        test_start=1152,
-        test=256,
-        constants=("min_inp", "max_inp", "min_out", "max_out"),
-    ),
-    "wave": Archive(
-        "WaveData_64x64_IN.h5",
-        "WaveData_64x64_OUT.h5",
-        train=512,
-        val_start=1024,
-        test_start=1152,
-        test=256,
-        group="Sample_{}_t_5",
-        constants=("min_u0", "max_u0", "min_u", "max_u"),
-    ),
-    "smooth-transport": Archive(
-        "ContTranslation_64x64_IN.h5",
-        "ContTranslation_64x64_OUT.h5",
-        train=512,
-        val_start=512,
-        test_start=768,
-        test=256,
-        is_normalized=True,
-    ),
-    "discontinuous-transport": Archive(
-        "DiscTranslation_64x64_IN.h5",
-        "DiscTranslation_64x64_OUT.h5",
-        train=512,
-        val_start=512,
-        test_start=768,
-        test=256,
-        is_normalized=True,
-    ),
-    "allen-cahn": Archive(
-        "AllenCahn_64x64_IN.h5",
-        "AllenCahn_64x64_OUT.h5",
-        train=256,
-        val_start=256,
-        test_start=384,
-        test=128,
-    ),
-    "navier-stokes": Archive(
-        "NavierStokes_64x64_IN.h5",
-        "NavierStokes_128x128_OUT.h5",
-        train=750,
-        val_start=768,
-        test_start=896,
-        test=128,
-    ),
-    "darcy": Archive(
-        "Darcy_64x64_IN.h5",
-        "Darcy_64x64_OUT.h5",
-        train=256,
-        val_start=256,
-        test_start=384,
-        test=128,
-        group="sample_{}",
-    ),
-    "airfoil": Archive(
-        "Airfoil_128x128_IN.h5",
-        "Airfoil_128x128_OUT.h5",
-        train=750,
-        val_start=750,
-        test_start=878,
-        test=128,
-    ),
+    #                                   files                   train val   test  its samples
+    "poisson":                 Archive("PoissonData_64x64",     1024, 1024, 1152, 256,
+                                       constants=("min_inp", "max_inp", "min_out", "max_out")),
+    "wave":                    Archive("WaveData_64x64",        512,  1024, 1152, 256,
+                                       group="Sample_{}_t_5",
+                                       constants=("min_u0", "max_u0", "min_u", "max_u")),
+    "smooth-transport":        Archive("ContTranslation_64x64", 512,  512,  768,  256,
+                                       is_normalized=True),
+    "discontinuous-transport": Archive("DiscTranslation_64x64", 512,  512,  768,  256,
+                                       is_normalized=True),
+    "allen-cahn":              Archive("AllenCahn_64x64",       256,  256,  384,  128),
+    "navier-stokes":           Archive("NavierStokes_64x64",    750,  768,  896,  128,
+                                       ood_name="NavierStokes_128x128"),
+    "darcy":                   Archive("Darcy_64x64",           256,  256,  384,  128,
+                                       group="sample_{}"),
+    "airfoil":                 Archive("Airfoil_128x128",       750,  750,  878,  128),
 }
+# fmt: on
 
 
 def read_fields(problem: Problem, split: str, folder: Path | str) -> Fields:
