@@ -1,6 +1,5 @@
 """`cno study`: a table or figure of the paper, run by run."""
 
-import json
 import math
 import time
 from collections import Counter
@@ -20,6 +19,7 @@ from torchcno.experiments.jobs import Outcome
 from torchcno.experiments.studies import BUDGETS, STUDIES, PlannedRun, run_study, study
 from torchcno.selection import select
 from torchcno.training import Hardware
+from torchcno.training.run_folder import RunFolder
 
 DESCRIPTION = """\
 Run the experiments of a table or figure of the paper; those that are finished are left alone.
@@ -160,12 +160,10 @@ def progress_table(
 
 def last_epoch(folder: Path, epochs: int) -> tuple[str, str] | None:
     """Epoch and best validation error of a run at work; None where there is none yet."""
-    try:
-        *_, line = (folder / "metrics.jsonl").read_text().splitlines()
-        row = json.loads(line)
-    except (OSError, ValueError):
-        return None  # not begun, or its last line is being written
-    best = row["best_validation_error"]
+    rows = RunFolder(folder).rows()
+    if not rows:
+        return None
+    row, best = rows[-1], rows[-1]["best_validation_error"]
     return f"{row['epoch']}/{epochs}", "–" if best is None else f"{100 * best:.3g} % on validation"
 
 

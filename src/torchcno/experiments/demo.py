@@ -4,7 +4,6 @@ Small enough for two CPU cores and four minutes: the Poisson problem with a quar
 training samples, and a CNO of a few blocks.
 """
 
-import json
 import shutil
 import time
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from torchcno.experiments.pictures import Panel, curves, data_uri, field_rows
 from torchcno.experiments.run import RunConfig, Watch, train_run
 from torchcno.operators.filters import Ideal, Nearest, WindowedSinc
 from torchcno.training import Hardware
+from torchcno.training.run_folder import RunFolder
 
 TRAINING_RESOLUTION = 32  # enough for the 16 modes an axis, and four times cheaper than 64
 RESOLUTIONS = (32, 64, 128)
@@ -192,7 +192,7 @@ def draw_samples(tour: Tour, split: str, count: int = 2) -> Figure:
 
 def draw_training(run: Path) -> Figure:
     """Loss and validation error against epochs."""
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rows = RunFolder(run).rows()
     lines = {}
     for name, key in (("training loss", "train_loss"), ("validation error", "validation_error")):
         known = [row for row in rows if row[key] is not None]

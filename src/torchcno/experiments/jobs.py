@@ -22,10 +22,11 @@ from torchcno.experiments.evaluate import EVALUATED
 from torchcno.experiments.job_process import Answer, Request, perform, stop
 from torchcno.experiments.run import RunConfig, at_work, begin, go_on
 from torchcno.experiments.run_config import differences, read_config
-from torchcno.experiments.run_files import find_damage, has_begun
+from torchcno.experiments.run_files import find_damage
 from torchcno.experiments.trained import read_json
 from torchcno.training import Diverged, Interrupted
 from torchcno.training.interruption import terminable
+from torchcno.training.run_folder import RunFolder
 
 JOBS_A_GPU = 4  # small networks leave most of a GPU idle; more than four gain little
 CONNECTING = 10.0  # seconds to wait for a cluster's scheduler
@@ -120,7 +121,7 @@ def run_jobs(
 
 def settled(job: Job) -> Outcome | None:
     """What is clear before any work: that a run is finished, or its folder refused; else None."""
-    if not has_begun(job.folder):
+    if not RunFolder(job.folder).has_begun:
         return None
     try:
         refuse_another_run(job)
@@ -308,7 +309,7 @@ def finish(job: Job) -> None:
     Who finds another process at work there waits for it.
     """
     with at_work(job.config, job.folder, wait=True) as watch:
-        if not has_begun(job.folder):
+        if not RunFolder(job.folder).has_begun:
             begin(job.config, job.folder, watch, job.splits)
             return
         refuse_another_run(job)

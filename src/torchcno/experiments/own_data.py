@@ -7,10 +7,10 @@ from torch import nn
 
 from torchcno.data.dataset import Fields, Normalization
 from torchcno.experiments.run import claimed, pairs, versions
-from torchcno.experiments.run_files import has_begun
 from torchcno.experiments.trained import TrainedOperator, write_json
 from torchcno.models import MODELS
 from torchcno.training import PRESETS, Epoch, Hardware, Mask, Recipe, fit
+from torchcno.training.run_folder import RunFolder
 
 
 def train_on(
@@ -46,7 +46,7 @@ def train_on(
     operator = TrainedOperator(model, normalization, train.grid, kind, name)
     with claimed(folder, hardware) as is_first:
         if is_first:
-            if has_begun(folder) and not resume:
+            if RunFolder(folder).has_begun and not resume:
                 raise ValueError(f"{folder} holds a run; choose another, or give resume=True.")
             write_json({**operator.description(), "versions": versions()}, folder / "model.json")
         fit(

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from torchcno.evaluation.errors import sample_errors, summary
 from torchcno.experiments.evaluate import EVALUATED, Evaluation, evaluate_run
 from torchcno.experiments.run_config import RunConfig, read_config, write_tree
-from torchcno.experiments.run_files import has_begun
 from torchcno.experiments.trained import TrainedOperator, load, pick_device, read_json, write_json
 from torchcno.selection import select
 from torchcno.training import Hardware
 from torchcno.training.checkpoint import load_into, save_tensors
+from torchcno.training.run_folder import RunFolder
 
 WEIGHTS = Path(__file__).parents[1] / "weights"
 TOLERANCE = 0.01  # of an error, by which rounding may change it
@@ -57,7 +57,7 @@ def export_run(
     run, out = Path(run), Path(out)
     if run.resolve() == out.resolve():
         raise ValueError(f"{out} is the run itself; choose another --out.")
-    if has_begun(out):
+    if RunFolder(out).has_begun:
         raise ValueError(f"{out} holds a run of its own; choose another --out.")
     config, operator = read_config(run), load(run, pick_device(device))
     evaluations = evaluate_run(run, EVALUATED, device=device)

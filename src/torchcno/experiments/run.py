@@ -36,13 +36,14 @@ from torchcno.experiments.run_config import (
     read_config,
     write_tree,
 )
-from torchcno.experiments.run_files import finished_result, has_begun
+from torchcno.experiments.run_files import finished_result
 from torchcno.experiments.trained import TrainedOperator, load, pick_device, write_json
 from torchcno.models import MODELS, count_parameters
 from torchcno.training import Epoch, EventFile, Fit, Hardware, Pairs, fit
 from torchcno.training.hardware import FIELDS, device_name, extent, is_captured
 from torchcno.training.loop import check_batches
 from torchcno.training.recipe import Precision
+from torchcno.training.run_folder import RunFolder
 
 __all__ = [
     "RunConfig",
@@ -160,7 +161,7 @@ def _drawn(config: RunConfig, folder: Path, watch: Watch) -> Iterator[Watch]:
 
 def refuse_existing(folder: Path, config: RunConfig) -> None:
     """Refuse to train into the folder of a run that is there already, this one or another."""
-    if not has_begun(folder):
+    if not RunFolder(folder).has_begun:
         return
     changed = sorted(differences(read_config(folder), config))
     finished = (folder / "result.json").exists()

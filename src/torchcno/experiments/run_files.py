@@ -30,15 +30,6 @@ class Damage:
         return f"{self.file} cannot be read ({self.why})"
 
 
-def has_begun(folder: Path) -> bool:
-    """Whether the folder holds a run; a configuration alone is one that never began.
-
-    One whose data could not be made, say.
-    """
-    names = ("metrics.jsonl", "checkpoint", "result.json")
-    return any((folder / name).exists() for name in names)
-
-
 def find_damage(folder: Path) -> Damage | None:
     """The first file of the run in `folder` that is there and cannot be read."""
     found = (damage_of(folder / name) for name in READERS)

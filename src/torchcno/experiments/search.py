@@ -8,7 +8,6 @@ A process that works on a trial says so in the trial, its claim, and repeats it.
 kept up falls to the next process that looks for work, which goes on in the trial's folder.
 """
 
-import json
 import os
 import socket
 import time
@@ -31,6 +30,7 @@ from torchcno.experiments.jobs import (
 )
 from torchcno.experiments.search_space import parameters_of
 from torchcno.experiments.search_study import Search, open_study, refuse_another_search
+from torchcno.training.run_folder import RunFolder
 
 CLAIM = 30.0  # seconds between two confirmations of a claim
 FORFEIT = 120.0  # seconds without one after which a trial is anyone's
@@ -240,8 +240,5 @@ def lags(trial: Trial, folder: Path) -> bool:
 
 def validation_errors(folder: Path) -> list[tuple[int, float]]:
     """Epochs and validation errors of a run so far."""
-    path = folder / "metrics.jsonl"
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    rows = [json.loads(line) for line in lines if line.endswith("\n")]
-    errors = ((row["epoch"], row["validation_error"]) for row in rows)
+    errors = ((row["epoch"], row["validation_error"]) for row in RunFolder(folder).rows())
     return [(epoch, error) for epoch, error in errors if error is not None]

@@ -33,9 +33,18 @@ class RunFolder:
         """Everything that a run needs to go on."""
         return self.path / "checkpoint" / "state.safetensors"
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the folder holds a run; a configuration alone is one that never began.
+
+        One whose data could not be made, say.
+        """
+        names = (self.metrics.name, "checkpoint", "result.json")
+        return any((self.path / name).exists() for name in names)
+
     def claim(self) -> None:
         """Start a new run here; refuse where there is one."""
-        if self.metrics.exists() or self.checkpoint.exists():
+        if self.has_begun:
             raise ValueError(
                 f"{self.path} holds a run already; go on with it (`cno resume {self.path}`) "
                 "or choose another folder."
@@ -47,6 +56,11 @@ class RunFolder:
         with self.metrics.open("a") as file:
             file.write(json.dumps(row) + "\n")
         return self.metrics.stat().st_size
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The metrics so far, but for a row that is being written."""
+        lines = self.metrics.read_text().splitlines(keepends=True) if self.metrics.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def save(
         self, state: Mapping[str, Tensor], note: Mapping[str, Any], best: Mapping[str, Tensor]
