@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from torchcno.experiments.mesh_pictures import draw_mesh
+from torchcno.experiments.mesh_pictures import draw_mesh, views_of
 from torchcno.problems.airfoil import (
     Airfoil,
     FreeStream,
@@ -329,7 +329,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="processes, one core each")
     workers = parser.parse_args().workers
     OUT.mkdir(exist_ok=True)
-    quality = mesh_quality(c_mesh(rae2822()))
+    mesh = c_mesh(rae2822())
+    quality = mesh_quality(mesh)
     pool = ProcessPoolExecutor(
         workers,
         mp_context=multiprocessing.get_context("spawn"),
@@ -348,7 +349,7 @@ def main() -> None:
         rows, curves = (list(part) for part in zip(*solved, strict=True))
         summaries = [summary(bumps, list(flows)) for bumps, flows in drawn.items()]
     figure = plt.figure(figsize=(16, 4), layout="constrained")
-    draw_mesh(figure, c_mesh(rae2822()))
+    draw_mesh(figure, mesh, views_of(mesh))
     figure.savefig(OUT / "validation-airfoil-mesh.png", dpi=110)
     draw_fixtures(pictures)
     base = zip(rows, curves, strict=True)

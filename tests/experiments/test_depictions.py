@@ -7,7 +7,7 @@ from scipy.signal import firwin
 from torchcno.experiments.depictions import (
     RATE,
     draw_cuts,
-    draw_mesh,
+    draw_figure_22,
     frequency_response,
     taps_of,
 )
@@ -40,7 +40,7 @@ def test_the_cuts_are_moved_by_the_wind():
 
 
 def test_the_mesh_has_the_published_nodes():
-    wide, _ = draw_mesh().axes
+    wide, _ = draw_figure_22().axes
     lines = wide.collections[0].get_segments()
     lengths = [len(line) for line in lines]
     assert lengths == [243] * 43 + [43] * 243

@@ -36,9 +36,9 @@ def test_the_mesh_of_the_airfoils_is_drawn_whole_and_from_near():
     problem = Airfoil(mesh=MeshConfig(around=48, wake=8, outward=12), steady=hasty)
     *_, below = draw_problem(problem, samples=1, resolution=32).subfigs
     x, y = c_mesh(rae2822(), problem.mesh).nodes[0].numpy()
-    drawn = np.concatenate([line.get_xydata() for line in below.axes[0].lines])
+    drawn = np.concatenate(below.axes[0].collections[0].get_segments())
     expected = np.stack([x, y], axis=-1)
-    expected = np.concatenate([np.swapaxes(expected, 0, 1).reshape(-1, 2), expected.reshape(-1, 2)])
+    expected = np.concatenate([expected.reshape(-1, 2), np.swapaxes(expected, 0, 1).reshape(-1, 2)])
     assert np.array_equal(drawn, expected)
 
     def seen(axes):

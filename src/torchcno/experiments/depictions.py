@@ -3,10 +3,10 @@
 import numpy as np
 import torch
 from matplotlib import rc_context
-from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from torchcno.data.samples import Samples
+from torchcno.experiments.mesh_pictures import View, draw_mesh
 from torchcno.experiments.paper import HALF_WIDTHS
 from torchcno.experiments.pictures import COLOURS, INK, STYLE, panels, tidy
 from torchcno.operators.filters import WindowedSinc, kaiser_sinc
@@ -14,6 +14,7 @@ from torchcno.problems import PROBLEMS
 from torchcno.problems.airfoil import c_mesh, rae2822
 
 RATE = 128  # s of figure 4
+FIGURE_22 = (View("", (0.5, 0.0), 1.25), View("", (0.15, 0.0), 0.25))
 
 
 def draw_filters() -> Figure:
@@ -69,21 +70,9 @@ def draw_cuts() -> Figure:
         return figure
 
 
-def draw_mesh() -> Figure:
+def draw_figure_22() -> Figure:
     """Figure 22: the mesh of the flow past RAE2822, as far as data reach, and near the airfoil."""
-    x, y = c_mesh(rae2822()).nodes[0].numpy()
-    lines = [np.stack(line, axis=-1) for line in (*zip(x, y, strict=True),
-                                                  *zip(x.T, y.T, strict=True))]  # fmt: skip
     with rc_context(STYLE):
         figure = Figure(figsize=(7, 3.4), layout="constrained")
-        for axes, x_range, y_range in zip(
-            figure.subplots(1, 2),
-            ((-0.75, 1.75), (-0.1, 0.4)),
-            ((-1.25, 1.25), (-0.25, 0.25)),
-            strict=True,
-        ):
-            axes.add_collection(LineCollection(lines, colors=INK, linewidths=0.3))
-            axes.plot(x[0], y[0], color=COLOURS[0], lw=1)
-            axes.set(aspect="equal", xlim=x_range, ylim=y_range)
-            axes.spines[["top", "right"]].set_visible(False)
+        draw_mesh(figure, c_mesh(rae2822()), FIGURE_22)
         return figure

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from torchcno.data.dataset import Fields
 from torchcno.data.samples import Samples
-from torchcno.experiments.mesh_pictures import draw_mesh
+from torchcno.experiments.mesh_pictures import draw_mesh, views_of
 from torchcno.experiments.pictures import color_scale
 from torchcno.problems.airfoil import Airfoil, c_mesh, rae2822
 from torchcno.problems.problem import Problem
@@ -25,7 +25,8 @@ HEADINGS = {"test": "In distribution", "ood": "Out of distribution"}
 
 def draw_airfoil_mesh(figure: SubFigure, problem: Airfoil) -> None:
     """The mesh on which flows are computed, around the airfoil that is perturbed."""
-    draw_mesh(figure, c_mesh(rae2822(), problem.mesh))
+    mesh = c_mesh(rae2822(), problem.mesh)
+    draw_mesh(figure, mesh, views_of(mesh))
 
 
 # What is drawn below the samples of a problem, by its name.

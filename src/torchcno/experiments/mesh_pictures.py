@@ -1,9 +1,12 @@
 """The mesh around an airfoil, whole and from near."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from matplotlib.collections import LineCollection
 from matplotlib.figure import FigureBase
 
+from torchcno.experiments.pictures import COLOURS, INK
 from torchcno.problems.airfoil import CMesh
 
 
@@ -30,12 +33,13 @@ def views_of(mesh: CMesh) -> tuple[View, ...]:
     )
 
 
-def draw_mesh(figure: FigureBase, mesh: CMesh) -> None:
-    """The lines of the first mesh of a batch, in a row of views."""
-    x, y = mesh.nodes[0].cpu().numpy()
-    views = views_of(mesh)
+def draw_mesh(figure: FigureBase, mesh: CMesh, views: Sequence[View]) -> None:
+    """The lines of the first mesh of a batch, the innermost in colour, in a row of views."""
+    nodes = mesh.nodes[0].movedim(0, -1).cpu().numpy()
+    lines = [*nodes, *nodes.swapaxes(0, 1)]
     for axes, view in zip(figure.subplots(1, len(views)), views, strict=True):
-        axes.plot(x, y, color="0.4", lw=0.4)
-        axes.plot(x.T, y.T, color="0.4", lw=0.4)
+        axes.add_collection(LineCollection(lines, colors=INK, linewidths=0.3))
+        axes.plot(*nodes[0].T, color=COLOURS[0], lw=1)
         across, up = ((c - view.half_width, c + view.half_width) for c in view.centre)
         axes.set(title=view.title, xlim=across, ylim=up, aspect="equal")
+        axes.spines[["top", "right"]].set_visible(False)

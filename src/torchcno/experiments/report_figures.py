@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from torchcno.experiments import paper
 from torchcno.experiments.audit import RunAudit, read_audits
-from torchcno.experiments.depictions import draw_cuts, draw_filters, draw_mesh
+from torchcno.experiments.depictions import draw_cuts, draw_figure_22, draw_filters
 from torchcno.experiments.equivalence_figures import draw_audits, draw_resolutions
 from torchcno.experiments.evidence import Examples, read_errors, read_examples
 from torchcno.experiments.figures import (
@@ -133,7 +133,7 @@ def cut_picture(results: Results) -> Iterator[Picture]:
 def mesh_picture(results: Results) -> Iterator[Picture]:
     """Figure 22."""
     yield Picture("figure-22", "Figure 22", "Compressible Euler: the mesh of 243 × 43 nodes about "
-                  "RAE2822", draw_mesh)  # fmt: skip
+                  "RAE2822", draw_figure_22)  # fmt: skip
 
 
 def distributions(results: Results) -> Iterator[Picture]:
