@@ -16,6 +16,7 @@ from itertools import product
 from pathlib import Path
 
 from torchcno.evaluation.spectra import error_by_band
+from torchcno.experiments.evaluate import EVALUATED
 from torchcno.experiments.evidence import read_examples
 from torchcno.experiments.paper import COMPARED, PROBLEM_TITLES
 from torchcno.experiments.run_config import read_config
@@ -52,7 +53,7 @@ def main() -> None:
         name = planned(BUDGETS[budget], problem, model).name
         folder = RESULTS / "runs" / name
         if (folder / "result.json").exists():
-            found[name] = {split: bands(folder, split) for split in ("test", "ood")}
+            found[name] = {split: bands(folder, split) for split in EVALUATED}
             for split, octaves in found[name].items():
                 words = (f"{k}: {octave['relative']}" for k, octave in (octaves or {}).items())
                 print(f"{name}, {split}", *words, sep="   ")

@@ -25,6 +25,7 @@ from unittest import mock
 from recipes import SMALL
 
 from torchcno import RunConfig, train_run
+from torchcno.evaluation.errors import published_error
 from torchcno.experiments.search_space import Space
 from torchcno.operators import kernels
 from torchcno.training import Hardware
@@ -60,7 +61,7 @@ def measure(task: Task) -> dict[str, Any]:
     return {
         "path": path,
         "seed": config.seed,
-        "test_error_percent": result["errors"]["test"]["relative_l1_median_percent"]["normalized"],
+        "test_error_percent": published_error(result["errors"]["test"]),
         "validation_error_percent": 100 * result["best_validation_error"],
         "seconds_per_epoch": result["seconds_per_epoch"],
         "device": result["device"],

@@ -14,6 +14,7 @@ from rich.table import Table
 from torchcno.cli import INTERRUPTED, MISSED, Stop
 from torchcno.cli.arguments import parse, parser_of
 from torchcno.cli.terminal import table
+from torchcno.evaluation.errors import published_error
 from torchcno.experiments.costs import Cost, estimate
 from torchcno.experiments.jobs import Outcome
 from torchcno.experiments.studies import BUDGETS, STUDIES, PlannedRun, run_study, study
@@ -173,8 +174,7 @@ def said(outcome: Outcome) -> str:
     if result is None:
         return f"{outcome.state}: {outcome.error}"
     errors = (
-        f"{summary['relative_l1_median_percent']['normalized']:.3g} % {split}"
-        for split, summary in result["errors"].items()
+        f"{published_error(summary):.3g} % {split}" for split, summary in result["errors"].items()
     )
     return ", ".join(errors)
 

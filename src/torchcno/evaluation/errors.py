@@ -69,3 +69,8 @@ def summary(errors: SampleErrors) -> dict[str, dict[str, float]]:
         for metric, spaces in errors.items()
         for name, statistic in STATISTICS.items()
     }
+
+
+def published_error(summary: Mapping[str, Mapping[str, float]]) -> float:
+    """The error of the paper's tables: the median of the scaled relative L1 error, in percent."""
+    return summary["relative_l1_median_percent"]["normalized"]

@@ -7,6 +7,7 @@ from typing import Any
 
 from torchcno.data.dataset import load as load_fields
 from torchcno.evaluation.aliasing import Audit, audit
+from torchcno.evaluation.errors import published_error
 from torchcno.experiments.configs import from_plain
 from torchcno.experiments.run_config import read_config
 from torchcno.experiments.trained import load, pick_device, read_json
@@ -54,10 +55,8 @@ def audit_run(
 
 
 def _published_error(result: Path) -> float | None:
-    if not result.exists():
-        return None
-    test = read_json(result)["errors"].get("test")
-    return test and test["relative_l1_median_percent"]["normalized"]
+    test = read_json(result)["errors"].get("test") if result.exists() else None
+    return test and published_error(test)
 
 
 def audit_report(audits: Sequence[Audit], threshold: float) -> dict[str, Any]:

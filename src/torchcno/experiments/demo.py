@@ -18,9 +18,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from torchcno.evaluation.errors import published_error
 from torchcno.evaluation.translation import translated
 from torchcno.experiments.build import build_model
-from torchcno.experiments.evaluate import Evaluation, evaluate_run
+from torchcno.experiments.evaluate import EVALUATED, Evaluation, evaluate_run
 from torchcno.experiments.pictures import Panel, curves, data_uri, field_rows
 from torchcno.experiments.run import RunConfig, Watch, train_run
 from torchcno.operators.filters import Ideal, Nearest, WindowedSinc
@@ -81,7 +82,7 @@ class Tour:
     def checks(self) -> list[Check]:
         """What should have come out, and what did."""
         errors = {
-            evaluation.split: evaluation.summary["relative_l1_median_percent"]["normalized"]
+            evaluation.split: published_error(evaluation.summary)
             for evaluation in self.evaluations
             if evaluation.resolution == TRAINING_RESOLUTION
         }
@@ -99,7 +100,7 @@ def take_tour(out: Path, watch: Watch) -> Tour:
     if (run / "config.yaml").exists():  # of an earlier tour
         shutil.rmtree(run)
     result = train_run(tour_config(out), run, watch)
-    evaluations = evaluate_run(run, ("test", "ood"), RESOLUTIONS, SAMPLES, device="cpu")
+    evaluations = evaluate_run(run, EVALUATED, RESOLUTIONS, SAMPLES, device="cpu")
     translations = [
         translation_error("low-pass filters", WindowedSinc()),
         translation_error("ideal filters", Ideal()),
@@ -158,7 +159,7 @@ def write_page(tour: Tour, path: Path) -> None:
         training=TRAINING,
         samples=SAMPLES,
         pictures={
-            **{split: data_uri(draw_samples(tour, split)) for split in ("test", "ood")},
+            **{split: data_uri(draw_samples(tour, split)) for split in EVALUATED},
             "training": data_uri(draw_training(tour.run)),
             "translation": data_uri(draw_translations(tour.translations)),
         },

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchcno.data.dataset import Fields
 from torchcno.data.dataset import load as load_fields
-from torchcno.evaluation.errors import SampleErrors, summary
+from torchcno.evaluation.errors import SampleErrors, published_error, summary
 from torchcno.evaluation.resolution import Refused, ResolutionCurve, at_resolutions
 from torchcno.experiments.predict import write_groups
 from torchcno.experiments.run_config import read_config
@@ -90,9 +90,7 @@ class RunErrors:
     def curve(self, split: str) -> ResolutionCurve:
         """The published error, in percent, against the resolution."""
         errors = {
-            e.resolution: e.summary["relative_l1_median_percent"]["normalized"]
-            for e in self.evaluations
-            if e.split == split
+            e.resolution: published_error(e.summary) for e in self.evaluations if e.split == split
         }
         return ResolutionCurve(self.name, self.training, errors, self.refused)
 

@@ -10,12 +10,11 @@ model.safetensors   large weights in float16; small ones and statistics of layer
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from torchcno.evaluation.errors import sample_errors, summary
+from torchcno.evaluation.errors import published_error, sample_errors, summary
 from torchcno.experiments.evaluate import EVALUATED, Evaluation, evaluate_run
 from torchcno.experiments.run_config import RunConfig, read_config, write_tree
 from torchcno.experiments.trained import TrainedOperator, load, pick_device, read_json, write_json
@@ -106,8 +105,4 @@ def _compared(
     errors = sample_errors(
         rounded.predict(fields.inputs), fields, rounded.normalization, config.problem.mask
     )
-    return {"full": _published(evaluation.summary), "half": _published(summary(errors))}
-
-
-def _published(statistics: dict[str, Any]) -> float:
-    return float(statistics["relative_l1_median_percent"]["normalized"])
+    return {"full": published_error(evaluation.summary), "half": published_error(summary(errors))}

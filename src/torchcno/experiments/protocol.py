@@ -5,9 +5,11 @@ from typing import Any
 
 import torch
 
+from torchcno.evaluation.errors import published_error
 from torchcno.experiments import paper
 from torchcno.experiments.build import build_model, model_class, model_config, parameter_count
 from torchcno.experiments.cells import EMPTY, PUBLISHED, Cell, Row, Table, begun, percent, plain
+from torchcno.experiments.evaluate import EVALUATED
 from torchcno.experiments.results import Results
 from torchcno.experiments.run_config import RunConfig
 from torchcno.experiments.run_files import find_damage
@@ -92,10 +94,9 @@ def _trial(results: Results, field: str, models: list[str]) -> tuple[str, list[C
     trial = results.extra(f"trials/{name}/result.json")
     if trial is None:
         return "", [EMPTY] * 4
-    by_text = [trial["errors"][split]["relative_l1_median_percent"]["normalized"]
-               for split in ("test", "ood")]  # fmt: skip
+    by_text = [published_error(trial["errors"][split]) for split in EVALUATED]
     run = planned(BUDGETS["paper"], problem, model)
-    by_ours = [results.error(run, split) for split in ("test", "ood")]
+    by_ours = [results.error(run, split) for split in EVALUATED]
     return f"{name} ({trial['epochs']})", [percent(error) for error in (*by_text, *by_ours)]
 
 
