@@ -34,14 +34,6 @@ def test_mesh_goes_with_tensor_axes():
     assert x[0].tolist() == [1, 3, 5]
 
 
-@pytest.mark.parametrize("layout", ["periodic", "cell-centred"])
-def test_cell_volume_integrates_band_limited_functions_exactly(layout):
-    grid = Grid((6, 8), layout, ((0.0, 2.0), (0.0, 1.0)))
-    y, x = grid.mesh()
-    f = 1 + torch.sin(2 * torch.pi * y) * torch.cos(6 * torch.pi * x) + torch.cos(torch.pi * y * 2)
-    torch.testing.assert_close(f.sum() * grid.cell_volume, torch.tensor(2.0).double())
-
-
 @pytest.mark.usefixtures("as_outside_tests")
 def test_bad_grids_say_what_to_do():
     with pytest.raises(ValueError, match="choose from periodic, inclusive, cell-centred"):

@@ -128,7 +128,7 @@ def gallery(problem: Airfoil, sets: dict[str, Fields]) -> Figure:
     figure.suptitle("Flow past airfoils: shapes and densities")
     for part, (split, fields) in zip(figure.subfigures(2, 2).flat, sets.items(), strict=True):
         part.suptitle(f"{split}{differences(problem, split)}", fontsize="medium")
-        draw_fields(part, problem, fields.subset(min(DRAWN, len(fields))))
+        draw_fields(part, problem, Fields(*fields[:DRAWN], fields.grid))
     return figure
 
 

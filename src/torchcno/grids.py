@@ -1,6 +1,5 @@
 """Where the samples of a field lie."""
 
-import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -47,11 +46,6 @@ class Grid:
         """The distance of neighbouring samples, an axis."""
         gaps = [n - 1 if self.layout == "inclusive" else n for n in self.shape]
         return tuple((b - a) / n for (a, b), n in zip(self.extent, gaps, strict=True))
-
-    @property
-    def cell_volume(self) -> float:
-        """The weight of one sample in an integral over a periodic or cell-centred grid."""
-        return math.prod(self.spacing)
 
     def axis(self, i: int, dtype: torch.dtype = torch.float64) -> Tensor:
         """The coordinates along axis `i`."""

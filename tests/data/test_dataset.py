@@ -35,17 +35,14 @@ def test_resampling_keeps_a_band_limited_function(layout, resolution):
     assert torch.allclose(coarse.outputs, exact.outputs, atol=2e-6)
 
 
-def test_subsets_and_samples():
+def test_samples_and_batches():
     grid = Grid((4, 4), "periodic")
     u = torch.arange(3.0).reshape(3, 1, 1, 1).expand(3, 1, 4, 4)
     data = Fields(u, -u, grid)
     assert len(data) == 3
-    assert torch.equal(data.subset(2).inputs, u[:2])
     assert data[1][1].unique().item() == -1
     batch = next(iter(torch.utils.data.DataLoader(data, batch_size=3)))
     assert torch.equal(batch[0], u)
-    with pytest.raises(ValueError, match="cannot take 4 of 3 samples"):
-        data.subset(4)
 
 
 def test_fields_of_another_grid_are_refused():
@@ -95,7 +92,7 @@ class TestLoad:
         second = load(toy, "train", folder=tmp_path, samples=4)
         assert toy.solved == []
         assert len(first) == toy.samples["train"]
-        assert torch.equal(second.inputs, first.subset(4).inputs)
+        assert torch.equal(second.inputs, first.inputs[:4])
         assert second.grid == toy.grid(16)
 
     def test_the_data_folder(self, toy, tmp_path, monkeypatch):
@@ -110,7 +107,7 @@ class TestLoad:
     def test_more_samples_extend_the_file(self, toy, tmp_path):
         few = load(toy, "train", folder=tmp_path, samples=3)
         many = load(toy, "train", folder=tmp_path, samples=9)
-        assert torch.equal(many.subset(3).outputs, few.outputs)
+        assert torch.equal(many.outputs[:3], few.outputs)
         assert len(list(tmp_path.iterdir())) == 1
 
     def test_a_resolution_is_solved_for_not_resampled(self, toy, tmp_path):

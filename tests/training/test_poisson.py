@@ -14,7 +14,7 @@ def test_a_small_cno_learns_poisson_on_64_by_64_points(tmp_path):
     grid = problem.grid(64)
     sources = problem.sample_inputs(grid, 80, generator)
     fields = Fields(sources.float(), problem.solve(sources).float(), grid)
-    scaled = Normalization.fit(fields.subset(64))
+    scaled = Normalization.fit(Fields(*fields[:64], grid))
     inputs, targets = (
         scaled.normalize_inputs(fields.inputs),
         scaled.normalize_outputs(fields.outputs),

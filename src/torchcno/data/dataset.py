@@ -47,12 +47,6 @@ class Fields:
         """The whole set on `device`."""
         return Fields(self.inputs.to(device), self.outputs.to(device), self.grid)
 
-    def subset(self, n: int) -> "Fields":
-        """The first `n` samples."""
-        if not 0 < n <= len(self):
-            raise ValueError(f"cannot take {n} of {len(self)} samples; use 1 to {len(self)}.")
-        return Fields(self.inputs[:n], self.outputs[:n], self.grid)
-
     def resampled(self, resolution: int) -> "Fields":
         """The same functions on a grid of `resolution` points an axis, Eq. (A.4): band-limited."""
         shape = (resolution,) * len(self.grid.shape)

@@ -31,6 +31,8 @@ from torchcno.training.run_folder import RunFolder
 TRAINING_RESOLUTION = 32  # enough for the 16 modes an axis, and four times cheaper than 64
 RESOLUTIONS = (32, 64, 128)
 SAMPLES = 64  # of the test and of the ood set
+SHOWN = 2  # of each
+MODES = 16  # of the field that is translated
 NETWORK: dict[str, Any] = {"width": 16, "lift_width": 32, "neck_blocks": 2, "skip_blocks": 1}
 TRAINING: dict[str, Any] = {
     "epochs": 26,
@@ -139,12 +141,12 @@ def translation_error(name: str, filter: WindowedSinc | Ideal | Nearest) -> Tran
     return TranslationError(name, error, output[0, 0], difference[0, 0].abs())
 
 
-def random_field(n: int, generator: torch.Generator, modes: int = 16) -> Float[Tensor, "1 1 n n"]:
-    """A periodic field of random amplitudes that fall like 1/|k| below `modes`, none above."""
+def random_field(n: int, generator: torch.Generator) -> Float[Tensor, "1 1 n n"]:
+    """A periodic field of random amplitudes that fall like 1/|k| below `MODES`, none above."""
     k_y, k_x = torch.fft.fftfreq(n, 1 / n), torch.fft.rfftfreq(n, 1 / n)
     k = torch.hypot(k_y[:, None], k_x)
     u_hat = torch.randn(k.shape, dtype=torch.complex128, generator=generator) / (1 + k)
-    u = torch.fft.irfft2(torch.where(k < modes, u_hat, 0), s=(n, n))
+    u = torch.fft.irfft2(torch.where(k < MODES, u_hat, 0), s=(n, n))
     return (u / u.std()).float()[None, None]
 
 
@@ -167,7 +169,7 @@ def write_page(tour: Tour, path: Path) -> None:
     path.write_text(page, encoding="utf-8")
 
 
-def draw_samples(tour: Tour, split: str, count: int = 2) -> Figure:
+def draw_samples(tour: Tour, split: str) -> Figure:
     """Input, truth, prediction and error of the first samples of a split, on the finest grid."""
     evaluation = next(
         e for e in tour.evaluations if e.split == split and e.resolution == max(RESOLUTIONS)
@@ -182,9 +184,9 @@ def draw_samples(tour: Tour, split: str, count: int = 2) -> Figure:
                 Panel("|error|", (v - u).abs(), error=True),
             ]
             for f, u, v in zip(
-                fields.inputs[:count, 0],
-                fields.outputs[:count, 0],
-                evaluation.prediction[:count, 0],
+                fields.inputs[:SHOWN, 0],
+                fields.outputs[:SHOWN, 0],
+                evaluation.prediction[:SHOWN, 0],
                 strict=True,
             )
         ]

@@ -14,6 +14,7 @@ from torchcno.problems import PROBLEMS
 from torchcno.problems.airfoil import c_mesh, rae2822
 
 RATE = 128  # s of figure 4
+FACTOR = 2  # of its upsampling
 FIGURE_22 = (View("", (0.5, 0.0), 1.25), View("", (0.15, 0.0), 0.25))
 
 
@@ -35,18 +36,18 @@ def draw_filters() -> Figure:
         return figure
 
 
-def taps_of(filter: WindowedSinc, factor: int = 2) -> np.ndarray:
-    """The taps of an upsampling by `factor`, of sum 1."""
-    n = filter.taps * factor
+def taps_of(filter: WindowedSinc) -> np.ndarray:
+    """The taps of an upsampling by `FACTOR`, of sum 1."""
+    n = filter.taps * FACTOR
     offsets = torch.arange(n, dtype=torch.float64) - (n - 1) / 2
-    h = kaiser_sinc(offsets, factor, filter)
+    h = kaiser_sinc(offsets, FACTOR, filter)
     return (h / h.sum()).numpy()
 
 
-def frequency_response(h: np.ndarray, factor: int = 2) -> tuple[np.ndarray, np.ndarray]:
-    """|Σ_j h_j e^{−2πi j w/T}| up to the Nyquist frequency T/2 of the rate T = `factor` s."""
+def frequency_response(h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """|Σ_j h_j e^{−2πi j w/T}| up to the Nyquist frequency T/2 of the rate T = `FACTOR` s."""
     points = 1024
-    return np.fft.rfftfreq(points, 1 / (factor * RATE)), np.abs(np.fft.rfft(h, points))
+    return np.fft.rfftfreq(points, 1 / (FACTOR * RATE)), np.abs(np.fft.rfft(h, points))
 
 
 def draw_cuts() -> Figure:

@@ -29,6 +29,7 @@ from torchcno.experiments.pictures import (
 )
 
 DECADES = 6  # of amplitude that a picture of a spectrum shows
+CENTRAL = 16  # the highest wavenumber of the central frequencies
 
 
 def draw_distributions(errors: Mapping[str, Mapping[str, NDArray[Any]]]) -> Figure:
@@ -247,17 +248,17 @@ def draw_spectra(models: Mapping[str, Spectra]) -> Figure:
         return figure
 
 
-def draw_truths(problems: Mapping[str, Spectra], highest: int = 16) -> Figure:
+def draw_truths(problems: Mapping[str, Spectra]) -> Figure:
     """The central frequencies of the truths of several problems: which has many scales."""
     amplitudes = {}
     for name, one in problems.items():
-        central = np.abs(one.wavenumbers) <= highest
+        central = np.abs(one.wavenumbers) <= CENTRAL
         truth = one.amplitude["truth"][np.ix_(central, central)]
         amplitudes[name] = truth / truth.max()
     with rc_context(STYLE):
         figure = Figure(figsize=(4 * len(amplitudes), 3.2), layout="constrained")
         k = next(iter(problems.values())).wavenumbers
-        _draw_amplitudes(figure, amplitudes, k[np.abs(k) <= highest])
+        _draw_amplitudes(figure, amplitudes, k[np.abs(k) <= CENTRAL])
         return figure
 
 

@@ -12,8 +12,6 @@ from torchcno.grids import Grid, Layout
 from torchcno.selection import select
 from torchcno.spectral import resample
 
-Split = Literal["train", "val", "test", "ood"]
-
 
 @dataclass(frozen=True)
 class Problem(ABC):

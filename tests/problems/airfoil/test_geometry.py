@@ -8,7 +8,6 @@ from torchcno.problems.airfoil.geometry import (
     Naca4,
     Tabulated,
     characteristic,
-    covered_fraction,
     crossing,
     hicks_henne_bumps,
     perturbed,
@@ -68,18 +67,6 @@ def test_naca2412_has_its_camber_where_its_name_says():
     assert x[camber.argmax()].item() == pytest.approx(0.4, abs=1e-12)
 
 
-def test_covered_fractions_sum_to_the_area_on_any_grid():
-    x = torch.linspace(0, 1, 4001, dtype=torch.float64) ** 2
-    lower, upper = rae2822().surfaces(x)
-    area = torch.trapezoid(upper - lower, x).item()
-    for n in (32, 128):
-        grid = WINDOW.resized(n, n)
-        covered = covered_fraction(rae2822(), grid, strips=64)
-        assert covered.sum().item() * grid.cell_volume == pytest.approx(area, rel=2e-3)
-        assert covered.min() >= 0
-        assert covered.max() <= 1
-
-
 def test_crossing_surfaces_are_found():
     deep = torch.zeros(2, 4, dtype=torch.float64)
     deep[1, 1] = 0.2  # the lower surface bulges through the upper one
@@ -92,5 +79,3 @@ def test_bad_shapes_are_refused():
         Tabulated(((0.0, 0.0), (0.5, 0.1), (1.0, 0.0), (0.5, -0.1)))
     with pytest.raises(ValueError, match=r"give \(batch, 2n\)"):
         perturbed(rae2822(), torch.rand(3, 5))
-    with pytest.raises(ValueError, match="cell-centred"):
-        covered_fraction(rae2822(), Grid((8, 8), "periodic"))

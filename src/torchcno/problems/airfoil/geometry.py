@@ -179,24 +179,3 @@ def characteristic(
     over_chord = (x >= 0) & (x <= 1)
     y = y[:, None]
     return over_chord & (lower[:, None] <= y) & (y <= upper[:, None])
-
-
-def covered_fraction(
-    shape: Shape, grid: Grid, device: torch.device | str = "cpu", strips: int = 16
-) -> Float[Tensor, "batch y x"]:
-    """The share of each cell of a cell-centred `grid` that the airfoil covers.
-
-    Exact in y; in x by the midpoint rule on `strips` strips a cell.
-    """
-    if grid.layout != "cell-centred":
-        raise ValueError(f"a {grid.layout} grid has no cells; use a cell-centred one.")
-    rows, columns = grid.shape
-    fine = grid.resized(rows, columns * strips).axis(1).to(device)
-    lower, upper = shape.surfaces(fine.clamp(0, 1))
-    upper = torch.where((fine >= 0) & (fine <= 1), upper, lower)  # nothing beyond the chord
-    height = grid.spacing[0]
-    bottom = (grid.axis(0).to(device) - height / 2)[:, None]
-    above = torch.maximum(lower[:, None], bottom)
-    below = torch.minimum(upper[:, None], bottom + height)
-    covered = (below - above).clamp(min=0) / height
-    return covered.unflatten(-1, (columns, strips)).mean(-1)
