@@ -22,8 +22,6 @@ Writes `validation-bandlimited.json` and `validation-bandlimited.png`.
 """
 
 import argparse
-import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +31,7 @@ import torch
 from matplotlib.ticker import NullLocator, ScalarFormatter
 from torch import Tensor
 
+from torchcno.experiments.trained import write_json
 from torchcno.grids import Grid
 from torchcno.metrics import relative_l2
 from torchcno.problems.navier_stokes import NavierStokes
@@ -153,11 +152,7 @@ def main() -> None:
             print(f"    w = {w:3d}   {e:.2e}")
         for key, value in rates.items():
             print(f"    {key}: rate {value:.2f} for w from {case.fitted[0]} to {case.fitted[1]}")
-    options.out.mkdir(parents=True, exist_ok=True)
-    target = options.out / "validation-bandlimited.json"
-    temporary = target.with_suffix(".partial")
-    temporary.write_text(json.dumps(report, indent=2) + "\n")
-    os.replace(temporary, target)
+    write_json(report, options.out / "validation-bandlimited.json")
     draw(report, options.out / "validation-bandlimited.png")
 
 

@@ -9,7 +9,6 @@ is not there yet.
 """
 
 import argparse
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 from torchcno.data.dataset import Normalization, load
 from torchcno.evaluation.errors import published_error, sample_errors, summary
 from torchcno.evaluation.linear import PENALTIES, linear_map
+from torchcno.experiments.trained import read_json, write_json
 from torchcno.problems import PROBLEMS, SPLITS, AllenCahn
 from torchcno.problems.problem import Problem
 
@@ -57,11 +57,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results"))
     given = parser.parse_args()
     path = given.out / "validation-linear.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    report = json.loads(path.read_text()) if path.exists() else {}
+    report = read_json(path) if path.exists() else {}
     for name in given.problem:
         report[name] = measure(MEASURED[name], given.data)
-        path.write_text(json.dumps(report, indent=2) + "\n")
+        write_json(report, path)
         found = {
             split: round(published_error(errors), 3)
             for split, errors in report[name]["errors"].items()

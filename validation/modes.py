@@ -4,21 +4,19 @@
 
 For each sample v and each N_f the relative L1 error of v cut to the modes |k|∞ < N_f/2, which are
 those of N_f points an axis (SM, "On the Choice of the RPB benchmarks"). Writes
-`validation-modes.json` and `validation-modes.png`.
+`validation-modes.json`; figure 26 of the report shows it.
 """
 
 import argparse
-import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import torch
 from torch import Tensor
 
 from torchcno.data.samples import Samples
 from torchcno.experiments.paper import MODES
+from torchcno.experiments.trained import write_json
 from torchcno.metrics import relative_l1
 from torchcno.problems.navier_stokes import NavierStokes
 from torchcno.problems.problem import Problem
@@ -61,44 +59,26 @@ def modes_needed(curve: dict[str, list[float]], statistic: str, error: float) ->
     return next((modes for modes, value in pairs if value <= error), None)
 
 
-def draw(found: dict[str, dict[str, list[float]]], path: Path) -> None:
-    figure, axes = plt.subplots(1, len(found), figsize=(12, 3.4), layout="constrained")
-    for axis, (name, curve) in zip(axes, found.items(), strict=True):
-        for statistic in ("median", "mean", "largest"):
-            axis.semilogy(curve["modes"], curve[statistic], label=statistic)
-        published = MODES[CASES[name].name]
-        axis.plot(published.modes, published.error, "k*", label="published, about")
-        axis.set(title=name, xlabel="$N_f$, modes kept an axis", ylabel="relative $L^1$ error")
-        axis.set_ylim(bottom=1e-6)
-        axis.legend()
-    figure.savefig(path, dpi=150)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--samples", type=int, default=128)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("results"))
     options = parser.parse_args()
-    found, report = {}, {}
+    report = {}
     for name, problem in CASES.items():
         said = MODES[problem.name]
-        found[name] = curves(problem, options.samples, options.device)
-        needed = modes_needed(found[name], said.statistic, said.error)
+        found = curves(problem, options.samples, options.device)
+        needed = modes_needed(found, said.statistic, said.error)
         report[name] = {
             "samples": options.samples,
             "published": asdict(said),
             "modes_for_published_error": needed,
-            "curves": found[name],
+            "curves": found,
         }
         print(f"{name}: {said.error:.0%} ({said.statistic}) at {needed} modes; ", end="")
         print(f"published: about {said.modes}")
-    options.out.mkdir(parents=True, exist_ok=True)
-    target = options.out / "validation-modes.json"
-    temporary = target.with_suffix(".partial")
-    temporary.write_text(json.dumps(report, indent=2) + "\n")
-    os.replace(temporary, target)
-    draw(found, options.out / "validation-modes.png")
+    write_json(report, options.out / "validation-modes.json")
 
 
 if __name__ == "__main__":

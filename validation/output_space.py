@@ -13,7 +13,6 @@ Writes `results/validation-output-space.json`.
 """
 
 import argparse
-import json
 import math
 from fnmatch import fnmatch
 from pathlib import Path
@@ -28,6 +27,7 @@ from torchcno.evaluation.errors import published_error, sample_errors, summary
 from torchcno.experiments.build import model_config
 from torchcno.experiments.evaluate import EVALUATED
 from torchcno.experiments.paper import TABLE_1
+from torchcno.experiments.trained import read_json, write_json
 from torchcno.problems import (
     AllenCahn,
     Darcy,
@@ -104,11 +104,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results"))
     given = parser.parse_args()
     path = given.out / "validation-output-space.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    report = json.loads(path.read_text()) if path.exists() else {}
+    report = read_json(path) if path.exists() else {}
     for name in (name for name in PROBLEMS if fnmatch(name, given.only)):
         report[name] = measure(PROBLEMS[name], given.samples)
-        path.write_text(json.dumps(report, indent=2) + "\n")
+        write_json(report, path)
         for model in DIMENSIONS:
             row = report[name][model]
             errors = " ".join(

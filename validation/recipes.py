@@ -9,7 +9,6 @@ leaves out what that file has already, with the same configuration.
 """
 
 import argparse
-import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,6 +18,7 @@ from typing import Any
 
 from torchcno import PROBLEMS, RunConfig, train_run
 from torchcno.experiments.search_space import Space
+from torchcno.experiments.trained import read_json, write_json
 from torchcno.training import Hardware
 
 Changes = Mapping[str, Any]  # fields of a run, such as {"train.loss": "relative-l2"}
@@ -93,8 +93,7 @@ def main() -> None:
     base = replace(base, hardware=Hardware(given.device))
     fixed = {"train.epochs": given.epochs} | (SMALL if given.small else {})
     path = given.out / f"validation-recipes-{given.problem}{'-small' * given.small}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = json.loads(path.read_text()) if path.exists() else {}
+    rows = read_json(path) if path.exists() else {}
     for name, changes in variants(base).items():
         config = Space(base, {}).config({**fixed, **changes})
         there = rows.get(name, {"config": {}})["config"]
@@ -102,7 +101,7 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             rows[name] = measure(config, Path(folder, "run"))
-        path.write_text(json.dumps(rows, indent=2) + "\n")
+        write_json(rows, path)
         print(f"{rows[name]['validation_error_percent']:7.3f} %  {name}", flush=True)
 
 
