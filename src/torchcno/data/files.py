@@ -69,7 +69,7 @@ def reserve(path: Path, size: int) -> None:
 def create_variables(file: h5netcdf.File, samples: Samples, count: int) -> None:
     """Coordinates, and empty fields, each with a name that a stranger understands."""
     grid, channels = samples.grid, samples.split_problem.channels
-    axes = AXES[-len(grid.shape) :]
+    axes = coordinates_of(grid)
     file.dimensions = {
         "sample": count,
         "input_channel": channels[0],
@@ -78,14 +78,19 @@ def create_variables(file: h5netcdf.File, samples: Samples, count: int) -> None:
     }
     number = file.create_variable("sample", ("sample",), data=np.arange(count))
     number.attrs["long_name"] = "number of the sample"
-    for i, axis in enumerate(axes):
-        positions = file.create_variable(axis, (axis,), data=grid.axis(i).numpy())
-        positions.attrs.update(long_name=f"position along {axis}", units="1", axis=axis.upper())
-        positions.attrs["extent"] = np.array(grid.extent[i])
+    for (axis, positions), extent in zip(axes.items(), grid.extent, strict=True):
+        variable = file.create_variable(axis, (axis,), data=positions)
+        variable.attrs.update(long_name=f"position along {axis}", units="1", axis=axis.upper())
+        variable.attrs["extent"] = np.array(extent)
     labels = {"input": samples.problem.input_label, "output": samples.problem.output_label}
     for name, label in labels.items():
         field = file.create_variable(name, ("sample", f"{name}_channel", *axes), "<f4")
         field.attrs.update(long_name=label, units="1")
+
+
+def coordinates_of(grid: Grid) -> dict[str, NDArray[np.float64]]:
+    """The positions of the samples along each axis of space, by its name, in tensor order."""
+    return {name: grid.axis(i).numpy() for i, name in enumerate(AXES[-len(grid.shape) :])}
 
 
 def describe(samples: Samples, count: int) -> dict[str, Any]:

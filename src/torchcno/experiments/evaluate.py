@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchcno.data.dataset import Fields
 from torchcno.data.dataset import load as load_fields
+from torchcno.data.files import coordinates_of
 from torchcno.evaluation.errors import SampleErrors, published_error, summary
 from torchcno.evaluation.resolution import Refused, ResolutionCurve, at_resolutions
 from torchcno.experiments.predict import write_groups
@@ -146,7 +147,7 @@ def save_evaluations(evaluations: Sequence[Evaluation], path: Path) -> None:
 def as_dataset(evaluation: Evaluation) -> xarray.Dataset:
     """One evaluation with named dimensions and coordinates."""
     fields = evaluation.fields
-    space = tuple("zyx"[-len(fields.grid.shape) :])
+    space = coordinates_of(fields.grid)
     variables = {
         "input": (("sample", "input_channel", *space), fields.inputs.numpy()),
         "output": (("sample", "output_channel", *space), fields.outputs.numpy()),
@@ -157,5 +158,4 @@ def as_dataset(evaluation: Evaluation) -> xarray.Dataset:
             for kind, values in kinds.items()
         },
     }
-    coordinates = {name: fields.grid.axis(i).numpy() for i, name in enumerate(space)}
-    return xarray.Dataset(variables, coordinates)
+    return xarray.Dataset(variables, space)

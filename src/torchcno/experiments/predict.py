@@ -9,6 +9,7 @@ import torch
 import xarray
 from torch import Tensor
 
+from torchcno.data.files import coordinates_of
 from torchcno.experiments.trained import TrainedOperator
 from torchcno.grids import Grid
 from torchcno.selection import select
@@ -74,12 +75,9 @@ def write_array(path: Path, outputs: Tensor, grid: Grid) -> None:
 
 def write_dataset(path: Path, outputs: Tensor, grid: Grid) -> None:
     """`outputs` as the variable `output` of a NetCDF file, with the coordinates of `grid`."""
-    space = "zyx"[-len(grid.shape) :]
-    dataset = xarray.Dataset(
-        {"output": (("sample", "output_channel", *space), outputs.numpy())},
-        {name: grid.axis(i).numpy() for i, name in enumerate(space)},
-    )
-    write_groups(path, {"/": dataset})
+    space = coordinates_of(grid)
+    variables = {"output": (("sample", "output_channel", *space), outputs.numpy())}
+    write_groups(path, {"/": xarray.Dataset(variables, space)})
 
 
 def write_groups(path: Path, groups: Mapping[str, xarray.Dataset]) -> None:
