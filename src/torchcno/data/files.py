@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -105,16 +105,8 @@ def describe(samples: Samples, count: int) -> dict[str, Any]:
         **samples.identity,
         "grid": samples.grid.layout,
         "boundary": problem.boundary,
-        "torchcno_version": installed_version(),
+        "torchcno_version": version("torchcno"),
     }
-
-
-def installed_version() -> str:
-    """Of this package, which may also run from its source alone."""
-    try:
-        return version("torchcno")
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def checksum(file: h5netcdf.File) -> str:
