@@ -16,11 +16,9 @@ from torch import Tensor
 from torchcno.data.dataset import Fields
 from torchcno.data.samples import Samples
 from torchcno.experiments.mesh_pictures import draw_mesh, views_of
-from torchcno.experiments.pictures import color_scale
+from torchcno.experiments.pictures import HEADINGS, color_scale
 from torchcno.problems.airfoil import Airfoil, c_mesh, rae2822
 from torchcno.problems.problem import Problem
-
-HEADINGS = {"test": "In distribution", "ood": "Out of distribution"}
 
 
 def draw_airfoil_mesh(figure: SubFigure, problem: Airfoil) -> None:
@@ -46,7 +44,7 @@ def draw_problem(
     grid = figure.add_gridspec(len(heights), len(HEADINGS), height_ratios=heights)
     for column, (split, heading) in enumerate(HEADINGS.items()):
         half = figure.add_subfigure(grid[0, column])
-        half.suptitle(f"{heading}{differences(problem, split)}", fontsize="medium")
+        half.suptitle(f"{heading.capitalize()}{differences(problem, split)}", fontsize="medium")
         shown = Samples.of(problem, split, resolution, seed)
         draw_fields(half, problem, Fields(*shown.make(range(samples)), shown.grid))
     for row, draw in enumerate(below, start=1):

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+HEADINGS = {"test": "in distribution", "ood": "out of distribution"}  # of splits
 INK = "#808080"
 SHADES = 64  # of a colour scale: more than the eye tells apart
 STYLE: Any = {

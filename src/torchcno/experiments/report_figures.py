@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from torchcno.experiments import paper
 from torchcno.experiments.audit import RunAudit, read_audits
+from torchcno.experiments.cells import SPLIT_TITLES
 from torchcno.experiments.depictions import draw_cuts, draw_figure_22, draw_filters
 from torchcno.experiments.equivalence_figures import draw_audits, draw_resolutions
 from torchcno.experiments.evidence import Examples, read_errors, read_examples
@@ -35,6 +36,7 @@ from torchcno.experiments.measurements import (
     is_of_run,
     read_spectra,
 )
+from torchcno.experiments.pictures import HEADINGS
 from torchcno.experiments.results import Results
 from torchcno.experiments.statements import rounded, scaling_of, series_title
 from torchcno.experiments.studies import (
@@ -50,7 +52,6 @@ from torchcno.experiments.studies import (
     spectra,
 )
 
-SPLITS = {"test": "in distribution", "ood": "out of distribution"}
 BEYOND = 99  # the place of figures that the paper does not have
 
 
@@ -145,7 +146,7 @@ def distributions(results: Results) -> Iterator[Picture]:
                 for name, run in compared(results, problem).items()
                 if (found := read_errors(results.run_folder(run), split)) is not None
             }
-            for split, title in SPLITS.items()
+            for split, title in HEADINGS.items()
         }
         yield Picture(
             f"figure-{paper.DISTRIBUTION_FIGURES[problem]}",
@@ -157,7 +158,7 @@ def distributions(results: Results) -> Iterator[Picture]:
                 title: {name: _quartiles(values) for name, values in models.items()}
                 for title, models in errors.items()
             },
-            note_of(absent(results, problem, errors[SPLITS["test"]])),
+            note_of(absent(results, problem, errors[HEADINGS["test"]])),
         )
 
 
@@ -171,8 +172,8 @@ def examples(results: Results) -> Iterator[Picture]:
     """Figures 6, 9, 11 …: one sample in and one out of distribution."""
     for problem in covered(results, paper.PROBLEM_TITLES):
         found = {
-            title: _examples(results, compared(results, problem), split)
-            for split, title in {"test": "in", "ood": "out"}.items()
+            title.lower(): _examples(results, compared(results, problem), split)
+            for split, title in SPLIT_TITLES.items()
         }
         yield Picture(
             f"figure-{paper.SAMPLE_FIGURES[problem]}",
@@ -207,8 +208,8 @@ def data_pictures(results: Results) -> Iterator[Picture]:
         runs = (planned(b, problem, m) for b in results.budgets for m in paper.COMPARED)
         folder = next((results.run_folder(r) for r in runs if r.name in results.finished), None)
         found = {
-            title: some
-            for split, title in {"test": "in", "ood": "out"}.items()
+            title.lower(): some
+            for split, title in SPLIT_TITLES.items()
             if folder is not None and (some := read_examples(folder, split)) is not None
         }
         yield Picture(
