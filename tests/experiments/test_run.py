@@ -25,14 +25,6 @@ from torchcno.problems import PROBLEMS
 from torchcno.training import Hardware, load_tensors
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_every_configuration_survives_its_file(model):
-    for problem in PROBLEMS:
-        for preset in ("paper", "best"):
-            config = RunConfig.resolve(problem, model, preset, seed=3)
-            assert RunConfig.from_tree(config.to_tree()) == config
-
-
 def test_a_one_cycle_run_ends_its_cycle_and_others_may_stop_early():
     for problem in PROBLEMS:
         for model in MODELS:
