@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from jsonargparse import ArgumentParser
 from rich.console import Console
 
 from torchcno.cli import MISSED
@@ -20,30 +21,7 @@ SHOWN = 5  # layers in the table; the JSON file has all
 
 def main(arguments: Sequence[str]) -> int:
     """Audit, print what was found, and return 1 where a run is above the threshold."""
-    parser = parser_of(
-        "audit RUN [RUN ...] [--threshold T] [options]",
-        "Measure the aliasing of trained runs: between grids, under translations by a fraction\n"
-        "of a grid step, and layer by layer. Ends with exit code 1 if an error end to end is\n"
-        "above the threshold.",
-        """
-        cno audit runs/p1
-        cno audit runs/cno runs/fno runs/unet --plot audit.png --json audit.json
-        cno audit runs/p1 --threshold 0.05 && echo alias-free enough
-        """,
-    )
-    parser.add_argument("runs", type=Path, nargs="+", help="the runs' folders")
-    parser.add_argument("--threshold", type=float, default=0.01, help="the largest error allowed")
-    parser.add_argument("--samples", type=int, default=4, help="inputs that are looked at")
-    parser.add_argument("--split", default="test", help=f"where from: {', '.join(SPLITS)}")
-    parser.add_argument(
-        "--resolutions",
-        type=str,
-        help="points an axis of the ladder (default: 1/2, 3/4, 1, 3/2 and 2 times training's)",
-    )
-    parser.add_argument("--json", type=Path | None, help="a file for all numbers")
-    parser.add_argument("--plot", type=Path | None, help="a picture, the runs side by side")
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    given = parse(parser, arguments)
+    given = parse(audit_parser(), arguments)
     check_target(given.plot, PICTURES)
     check_target(given.json)
     if not given.threshold > 0:
@@ -72,6 +50,34 @@ def main(arguments: Sequence[str]) -> int:
         draw_audits(audits).savefig(given.plot, dpi=150)
         print(f"Drawn to {given.plot}.")
     return 0 if content["passed"] else MISSED
+
+
+def audit_parser() -> ArgumentParser:
+    """The parser of `cno audit`."""
+    parser = parser_of(
+        "audit RUN [RUN ...] [--threshold T] [options]",
+        "Measure the aliasing of trained runs: between grids, under translations by a fraction\n"
+        "of a grid step, and layer by layer. Ends with exit code 1 if an error end to end is\n"
+        "above the threshold.",
+        """
+        cno audit runs/p1
+        cno audit runs/cno runs/fno runs/unet --plot audit.png --json audit.json
+        cno audit runs/p1 --threshold 0.05 && echo alias-free enough
+        """,
+    )
+    parser.add_argument("runs", type=Path, nargs="+", help="the runs' folders")
+    parser.add_argument("--threshold", type=float, default=0.01, help="the largest error allowed")
+    parser.add_argument("--samples", type=int, default=4, help="inputs that are looked at")
+    parser.add_argument("--split", default="test", help=f"where from: {', '.join(SPLITS)}")
+    parser.add_argument(
+        "--resolutions",
+        type=str,
+        help="points an axis of the ladder (default: 1/2, 3/4, 1, 3/2 and 2 times training's)",
+    )
+    parser.add_argument("--json", type=Path | None, help="a file for all numbers")
+    parser.add_argument("--plot", type=Path | None, help="a picture, the runs side by side")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    return parser
 
 
 def report(found: Audit, threshold: float, console: Console) -> None:

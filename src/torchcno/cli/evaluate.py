@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from jsonargparse import ArgumentParser
 from rich.console import Console
 from rich.table import Table
 
@@ -16,6 +17,39 @@ from torchcno.problems.problem import SPLITS
 
 def main(arguments: Sequence[str]) -> None:
     """Evaluate, print the errors and, if asked, save and draw them."""
+    given = parse(evaluate_parser(), arguments)
+    if given.save and len(given.runs) > 1:
+        raise ValueError("--save is for one run; evaluate the others by themselves.")
+    for picture in (given.plot, given.spectra):
+        check_target(picture, PICTURES)
+    for file in (given.save, given.json):
+        check_target(file)
+    splits = given.split or EVALUATED
+    resolutions = whole_numbers(given.resolutions or "")
+    if given.spectra and resolutions:
+        refuse_other_resolutions(given.runs, resolutions)
+    found = evaluate_runs(given.runs, splits, resolutions, given.samples, given.device)
+    report(found, splits[0], Console())
+    if given.save:
+        save_evaluations(found[0].evaluations, given.save)
+        print(f"Every sample is in {given.save}.")
+    if given.json:
+        write_json({run.name: run.as_dict() for run in found}, given.json)
+        print(f"All statistics are in {given.json}.")
+    if given.plot:
+        from torchcno.experiments.equivalence_figures import draw_resolutions
+
+        draw_resolutions([run.curve(splits[0]) for run in found]).savefig(given.plot, dpi=150)
+        print(f"Drawn to {given.plot}.")
+    if given.spectra:
+        from torchcno.experiments.equivalence_figures import draw_run_spectra
+
+        draw_run_spectra(found, splits[0]).savefig(given.spectra, dpi=150)
+        print(f"Drawn to {given.spectra}.")
+
+
+def evaluate_parser() -> ArgumentParser:
+    """The parser of `cno evaluate`."""
     parser = parser_of(
         "evaluate RUN [RUN ...] [--split SPLIT ...] [--resolutions N,N,...] [options]",
         "Relative errors of trained runs, in and out of distribution, at any resolution.",
@@ -51,35 +85,7 @@ def main(arguments: Sequence[str]) -> None:
         "resolution",
     )
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    given = parse(parser, arguments)
-    if given.save and len(given.runs) > 1:
-        raise ValueError("--save is for one run; evaluate the others by themselves.")
-    for picture in (given.plot, given.spectra):
-        check_target(picture, PICTURES)
-    for file in (given.save, given.json):
-        check_target(file)
-    splits = given.split or EVALUATED
-    resolutions = whole_numbers(given.resolutions or "")
-    if given.spectra and resolutions:
-        refuse_other_resolutions(given.runs, resolutions)
-    found = evaluate_runs(given.runs, splits, resolutions, given.samples, given.device)
-    report(found, splits[0], Console())
-    if given.save:
-        save_evaluations(found[0].evaluations, given.save)
-        print(f"Every sample is in {given.save}.")
-    if given.json:
-        write_json({run.name: run.as_dict() for run in found}, given.json)
-        print(f"All statistics are in {given.json}.")
-    if given.plot:
-        from torchcno.experiments.equivalence_figures import draw_resolutions
-
-        draw_resolutions([run.curve(splits[0]) for run in found]).savefig(given.plot, dpi=150)
-        print(f"Drawn to {given.plot}.")
-    if given.spectra:
-        from torchcno.experiments.equivalence_figures import draw_run_spectra
-
-        draw_run_spectra(found, splits[0]).savefig(given.spectra, dpi=150)
-        print(f"Drawn to {given.spectra}.")
+    return parser
 
 
 def report(runs: Sequence[RunErrors], split: str, console: Console) -> None:

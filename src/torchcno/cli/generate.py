@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from jsonargparse import ArgumentParser
 from rich.console import Console
 
 from torchcno.cli.arguments import add_fields, leading_names, parse, parser_of, replaced
@@ -17,6 +18,36 @@ from torchcno.selection import select
 def main(arguments: Sequence[str]) -> None:
     """Make the data files of one problem or, with --all, of every one."""
     names = leading_names(arguments)
+    given = parse(generate_parser(names), arguments)
+    if given.all == bool(names):
+        raise ValueError("give one problem, or --all: cno generate poisson, or cno generate --all.")
+
+    problems = (
+        [replaced(PROBLEMS[names[0]](), "problem", given)]
+        if names
+        else [problem() for problem in PROBLEMS.values()]
+    )
+    console = Console()
+    for problem in problems:
+        for split in given.split or SPLITS:
+            with progress_bars() as bar:
+                path = generate(
+                    problem,
+                    split,
+                    samples=given.samples,
+                    resolution=given.resolution,
+                    seed=given.seed,
+                    folder=given.out or data_folder(),
+                    workers=given.workers,
+                    overwrite=given.overwrite,
+                    device=given.device,
+                    progress=bar(f"{problem.name} {split}"),
+                )
+            console.print(str(path), highlight=False, soft_wrap=True)
+
+
+def generate_parser(names: Sequence[str]) -> ArgumentParser:
+    """The parser of `cno generate`; the problem's constants come with its name."""
     parser = parser_of(
         "generate PROBLEM [--split SPLIT ...] [options]   or   cno generate --all [options]",
         "Draw inputs, solve the PDE, and write both to a NetCDF file a split.\n"
@@ -43,29 +74,4 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace a file of another recipe")
     if names:
         add_fields(parser, "problem", select(PROBLEMS, names[0], "problem")())
-    given = parse(parser, arguments)
-    if given.all == bool(names):
-        raise ValueError("give one problem, or --all: cno generate poisson, or cno generate --all.")
-
-    problems = (
-        [replaced(PROBLEMS[names[0]](), "problem", given)]
-        if names
-        else [problem() for problem in PROBLEMS.values()]
-    )
-    console = Console()
-    for problem in problems:
-        for split in given.split or SPLITS:
-            with progress_bars() as bar:
-                path = generate(
-                    problem,
-                    split,
-                    samples=given.samples,
-                    resolution=given.resolution,
-                    seed=given.seed,
-                    folder=given.out or data_folder(),
-                    workers=given.workers,
-                    overwrite=given.overwrite,
-                    device=given.device,
-                    progress=bar(f"{problem.name} {split}"),
-                )
-            console.print(str(path), highlight=False, soft_wrap=True)
+    return parser

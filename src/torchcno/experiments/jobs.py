@@ -156,9 +156,8 @@ def stopping_on_error(futures: Mapping["Future[Answer]", Job]) -> Iterator[None]
             yield
     except BaseException:
         at_work = [future for future in futures if not future.cancel()]
-        for (
-            job
-        ) in futures.values():  # all: dask cancels what a worker has begun, and leaves it at it
+        # All of them: dask cancels what a worker has begun, and leaves it at it.
+        for job in futures.values():
             stop(job.folder)
         wait(at_work)
         raise
