@@ -178,6 +178,21 @@ def test_a_ranking_is_told_only_where_all_models_are_measured(tmp_path):
     assert "one initialisation each" in table.note
 
 
+def test_the_page_begins_with_what_its_first_table_comes_to(tmp_path):
+    for i, model in enumerate(paper.COMPARED):  # the CNO is the last of them
+        finish(tmp_path, planned(PAPER, "poisson", model), test=10.0 - i, ood=1.0 + i)
+    finish(tmp_path, planned(BUDGETS["best"], "poisson", "cno"), test=3.0, ood=0.5)
+    report = make_report(tmp_path)
+    assert report.findings == [
+        "14 of the 112 errors of Table 1 are measured (paper).",
+        "In 2 of its 16 rows all models are measured: the CNO is first in 1 of them, by the "
+        "published errors in 2.",
+        "Trained by best, it has a smaller error than every model of paper in 2 of 2 rows.",
+    ]
+    text = render(report, no_picture)
+    assert text.index(report.findings[-1]) < text.index('id="table-1"')
+
+
 def test_equal_orders_have_the_correlation_1_and_opposite_ones_minus_1():
     published = paper.TABLE_1["wave", "test"]
     same = Ranking("wave", "test", PAPER, {m: 2 * error for m, error in published.items()})

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torchcno.evaluation.errors import published_error
 from torchcno.evaluation.resolution import ResolutionCurve
 from torchcno.evaluation.spectra import (
     averaged_amplitude,
@@ -71,8 +72,7 @@ def is_of_run(folder: Path, error: float | None) -> bool:
     """Whether weights with this test error are those of a run; None: nobody knows, so yes."""
     if error is None:
         return True
-    summary = read_json(folder / "result.json")["errors"]["test"]
-    published = summary["relative_l1_median_percent"]["normalized"]
+    published = published_error(read_json(folder / "result.json")["errors"]["test"])
     return abs(error - published) <= SAME_WEIGHTS * published
 
 
@@ -89,10 +89,7 @@ def read_resolutions(folder: Path, name: str = "") -> ResolutionCurve | None:
     if not (folder / RESOLUTIONS.file).exists():
         return None
     found = read_json(folder / RESOLUTIONS.file)
-    errors = {
-        int(n): summary["relative_l1_median_percent"]["normalized"]
-        for n, summary in found["errors"]["test"].items()
-    }
+    errors = {int(n): published_error(one) for n, one in found["errors"]["test"].items()}
     refused = {int(n): why for n, why in found["refused"].items()}
     return ResolutionCurve(name, found["training_resolution"], errors, refused)
 
@@ -127,7 +124,7 @@ def spectra_of(evaluation: Evaluation) -> Spectra:
         wavenumbers(evaluation.resolution, layout).numpy(),
         np.array([(band.low, band.high) for band in bands]),
         np.array([band.relative for band in bands]),
-        evaluation.summary["relative_l1_median_percent"]["normalized"],
+        published_error(evaluation.summary),
     )
 
 

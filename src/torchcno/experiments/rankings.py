@@ -93,6 +93,41 @@ def ranking_table(results: Results, cases: Sequence[tuple[str, str]]) -> Table:
     )
 
 
+def findings(results: Results, cases: Sequence[tuple[str, str]]) -> list[str]:
+    """What Table 1 comes to, in sentences: how much of it there is, and where the CNO is first."""
+    protocol, *others = results.budgets
+    cells = [(problem, split, model) for problem, split in cases for model in paper.COMPARED]
+    errors = [results.error(planned(protocol, p, model), split) for p, split, model in cells]
+    measured = sum(error is not None for error in errors)
+    said = [f"{measured} of the {len(cells)} errors of Table 1 are measured ({protocol.name})."]
+    whole = [one for one in rankings(results, cases) if one.budget == protocol]
+    if whole:
+        by_us, by_paper = _cno_first(whole)
+        said.append(
+            f"In {len(whole)} of its {len(cases)} rows all models are measured: the CNO is first "
+            f"in {by_us} of them, by the published errors in {by_paper}."
+        )
+    for budget in others:
+        ours_and_least = [
+            (error, min(one.errors.values()))
+            for one in whole
+            if (error := results.error(planned(budget, one.problem, "cno"), one.split)) is not None
+        ]
+        if ours_and_least:
+            ahead = sum(error < least for error, least in ours_and_least)
+            said.append(
+                f"Trained by {budget.name}, it has a smaller error than every model of "
+                f"{protocol.name} in {ahead} of {len(ours_and_least)} rows."
+            )
+    return said
+
+
+def _cno_first(found: Sequence[Ranking]) -> tuple[int, int]:
+    """In how many rows the CNO is first, by our errors and by the published ones."""
+    by_us = sum("cno" in first(one.errors) for one in found)
+    return by_us, sum("cno" in first(one.published) for one in found)
+
+
 def _cells(errors: Mapping[str, float]) -> tuple[Cell, ...]:
     by_model = ranks(errors)
     cells = (by_model[model] for model in paper.COMPARED)
@@ -104,10 +139,7 @@ def _summary(found: Sequence[Ranking]) -> str:
     if not found:
         return "In no row are all models measured yet, so nothing is said of their ranking."
     met = sum(one.same_winner for one in found)
-    by_us, by_paper = (
-        sum("cno" in first(errors) for errors in which)
-        for which in ([one.errors for one in found], [one.published for one in found])
-    )
+    by_us, by_paper = _cno_first(found)
     return (
         f"In {len(found)} rows all models are measured, with one initialisation each: with others "
         f"models of close errors may change places. In {met} of these rows the best model is the "

@@ -12,9 +12,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from torchcno.experiments.cells import Table
 from torchcno.experiments.pictures import data_uri
+from torchcno.experiments.rankings import findings
 from torchcno.experiments.report_figures import Picture, all_pictures
 from torchcno.experiments.results import Results
-from torchcno.experiments.tables import all_tables
+from torchcno.experiments.tables import all_tables, cases
 from torchcno.experiments.trained import write_json
 from torchcno.training.checkpoint import write_atomically
 
@@ -24,6 +25,7 @@ class Report:
     """What the page shows."""
 
     results: Results
+    findings: list[str]
     tables: list[Table]
     pictures: list[Picture]
 
@@ -59,7 +61,8 @@ def make_report(folder: Path) -> Report:
     results = Results(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} does not exist; name the --out folder of `cno study`.")
-    return Report(results, all_tables(results), all_pictures(results))
+    said = findings(results, cases(results))
+    return Report(results, said, all_tables(results), all_pictures(results))
 
 
 def write_report(report: Report, page: Path) -> list[Path]:
@@ -95,7 +98,7 @@ def render(report: Report, embed: Callable[[Picture], str] = embedded) -> str:
         report=report,
         trial=any(budget.trial for budget in report.results.budgets),
         devices=sorted({result["device"] for result in finished}),
-        versions=sorted({f"torch {result['versions']['torch']}" for result in finished}),
+        versions=sorted({result["versions"]["torch"] for result in finished}),
         missing=list(report.results.missing()),
         embed=embed,
     )

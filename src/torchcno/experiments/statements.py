@@ -94,7 +94,7 @@ def scaling_laws(results: Results) -> Table:
         f"The text's best CNO has {paper.SCALING_PARAMETERS['cno']:g}M parameters, and its "
         f"settings are not given. That of Table 12 has {paper.PARAMETERS[FLOW]['cno']:g}M: ours is "
         f"that one. The rate of {paper.FIGURE_27_CNO_RATE:g} is given beside Figure 27 for CNO "
-        "without saying on which problem.",
+        "without saying on which problem. Printed is (N_0 / N)^(-r), which would grow with N.",
     )
 
 
@@ -152,8 +152,10 @@ def modes(results: Results) -> Table:
         ("problem", "up to", "by"),
         ("modes",),
         tuple(rows),
-        "Published are about so many. s is the factor of the covariance of the initial vorticity: "
-        "7^(3/2) as printed, or 7³ where that is read as an amplitude.",
+        "N modes are those of N points an axis, |k| < N/2, as the paper's text counts them; its "
+        "formula, |k| ≤ N, would halve ours. Published are about so many. s is the factor of the "
+        "covariance of the initial vorticity: 7^(3/2) as printed, or 7³ where that is read as an "
+        "amplitude.",
     )
 
 
@@ -181,7 +183,8 @@ def inference_times(results: Results) -> Table:
         tuple(rows),
         "The published ones are orders of magnitude: of the solver on a grid that suffices for the "
         "network's error, and of networks on an NVIDIA Quadro T2000. Ours are of the solver as "
-        "data are made, and of networks by cno bench unless a row says otherwise.",
+        "data are made, a process a core or in batches (python benchmarks/solvers.py), and of "
+        "networks by cno bench unless a row says otherwise.",
     )
 
 
