@@ -22,8 +22,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as `cno` does
 import torch
 
 from torchcno.experiments.bench_work import Batch, Way, training_step
-from torchcno.experiments.run import RunConfig, device_name, versions
-from torchcno.training.hardware import reuse_memory
+from torchcno.experiments.run import versions
+from torchcno.experiments.run_config import RunConfig
+from torchcno.training.hardware import device_name, reuse_memory
 
 CASES = (
     ("navier-stokes", "cno"),

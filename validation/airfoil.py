@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from torchcno.experiments.mesh_pictures import draw_mesh, views_of
+from torchcno.experiments.figures.meshes import draw_mesh, views_of
 from torchcno.problems.airfoil import (
     Airfoil,
     FreeStream,

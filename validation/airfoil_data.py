@@ -25,7 +25,7 @@ from torchcno.data import files
 from torchcno.data.dataset import Fields, data_folder
 from torchcno.data.generate import generate
 from torchcno.data.samples import Samples
-from torchcno.experiments.gallery import differences, draw_fields
+from torchcno.experiments.figures.gallery import differences, draw_fields
 from torchcno.problems.airfoil import (
     Airfoil,
     AirfoilFlow,

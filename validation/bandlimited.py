@@ -31,7 +31,7 @@ import torch
 from matplotlib.ticker import NullLocator, ScalarFormatter
 from torch import Tensor
 
-from torchcno.experiments.trained import write_json
+from torchcno.disk import write_json
 from torchcno.grids import Grid
 from torchcno.metrics import relative_l2
 from torchcno.problems.navier_stokes import NavierStokes

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from torchcno.data.dataset import Normalization, load
+from torchcno.disk import read_json, write_json
 from torchcno.evaluation.errors import published_error, sample_errors, summary
 from torchcno.evaluation.linear import PENALTIES, linear_map
-from torchcno.experiments.trained import read_json, write_json
 from torchcno.problems import PROBLEMS, SPLITS, AllenCahn
 from torchcno.problems.problem import Problem
 

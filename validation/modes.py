@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from torchcno.data.samples import Samples
+from torchcno.disk import write_json
 from torchcno.experiments.paper import MODES
-from torchcno.experiments.trained import write_json
 from torchcno.metrics import relative_l1
 from torchcno.problems.navier_stokes import NavierStokes
 from torchcno.problems.problem import Problem

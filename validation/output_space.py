@@ -23,11 +23,11 @@ from torch import Tensor
 
 from torchcno.data.dataset import Fields, Normalization
 from torchcno.data.samples import Samples
+from torchcno.disk import read_json, write_json
 from torchcno.evaluation.errors import published_error, sample_errors, summary
 from torchcno.experiments.build import model_config
 from torchcno.experiments.evaluate import EVALUATED
 from torchcno.experiments.paper import TABLE_1
-from torchcno.experiments.trained import read_json, write_json
 from torchcno.problems import (
     AllenCahn,
     Darcy,

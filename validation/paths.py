@@ -26,7 +26,7 @@ from recipes import SMALL
 
 from torchcno import RunConfig, train_run
 from torchcno.evaluation.errors import published_error
-from torchcno.experiments.search_space import Space
+from torchcno.experiments.search.space import Space
 from torchcno.operators import kernels
 from torchcno.training import Hardware
 from torchcno.training.recipe import Precision

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from torchcno import PROBLEMS, RunConfig, train_run
-from torchcno.experiments.search_space import Space
-from torchcno.experiments.trained import read_json, write_json
+from torchcno.disk import read_json, write_json
+from torchcno.experiments.search.space import Space
 from torchcno.training import Hardware
 
 Changes = Mapping[str, Any]  # fields of a run, such as {"train.loss": "relative-l2"}

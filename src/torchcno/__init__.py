@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from torchcno.experiments.evaluate import evaluate_run
     from torchcno.experiments.own_data import train_on
     from torchcno.experiments.pretrained import load_pretrained
-    from torchcno.experiments.run import RunConfig, resume_run, train_run
+    from torchcno.experiments.run import resume_run, train_run
+    from torchcno.experiments.run_config import RunConfig
     from torchcno.experiments.trained import TrainedOperator, load
     from torchcno.grids import Grid
     from torchcno.models import MODELS
@@ -39,7 +40,7 @@ _HOMES = {
     "PROBLEMS": "problems",
     "Problem": "problems",
     "Recipe": "training.recipe",
-    "RunConfig": "experiments.run",
+    "RunConfig": "experiments.run_config",
     "TrainedOperator": "experiments.trained",
     "WindowedSinc": "operators.filters",
     "audit": "evaluation.aliasing",

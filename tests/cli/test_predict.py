@@ -3,7 +3,7 @@ import pytest
 import torch
 import xarray
 
-from torchcno.experiments.run import load
+from torchcno.experiments.trained import load
 
 
 @pytest.fixture

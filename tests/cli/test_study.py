@@ -14,10 +14,10 @@ import pytest
 from torchcno.cli import main
 from torchcno.cli.study import duration, last_epoch
 from torchcno.experiments import paper
-from torchcno.experiments.cells import percent
 from torchcno.experiments.costs import AROUND
-from torchcno.experiments.results import Results
-from torchcno.experiments.tables import all_tables
+from torchcno.experiments.report.cells import percent
+from torchcno.experiments.report.results import Results
+from torchcno.experiments.report.tables import all_tables
 
 CHROMIUM = shutil.which("chromium")
 PICTURES = 10

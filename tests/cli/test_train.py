@@ -9,7 +9,8 @@ import yaml
 
 import torchcno.cli.train
 from torchcno.experiments import run
-from torchcno.experiments.run import Watch, read_config, train_run
+from torchcno.experiments.run import Watch, train_run
+from torchcno.experiments.run_config import read_config
 from torchcno.training import load_tensors
 
 

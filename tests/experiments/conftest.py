@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from torchcno.experiments import jobs
-from torchcno.experiments.run import RunConfig, train_run
+from torchcno.experiments.run import train_run
+from torchcno.experiments.run_config import RunConfig
 from torchcno.problems.poisson import Poisson
 from torchcno.training import Hardware
 

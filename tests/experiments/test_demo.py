@@ -2,6 +2,7 @@ import re
 
 import pytest
 
+from torchcno.disk import read_json
 from torchcno.experiments.demo import (
     RESOLUTIONS,
     Tour,
@@ -9,7 +10,6 @@ from torchcno.experiments.demo import (
     write_page,
 )
 from torchcno.experiments.evaluate import evaluate_run
-from torchcno.experiments.trained import read_json
 from torchcno.operators.filters import Nearest, WindowedSinc
 
 

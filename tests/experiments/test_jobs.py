@@ -16,11 +16,11 @@ import psutil
 import pytest
 import torch
 
+from torchcno.disk import locked
 from torchcno.experiments import job_process, jobs
-from torchcno.experiments.job_process import locked
 from torchcno.experiments.jobs import Job, Local, finish, run_jobs
-from torchcno.experiments.run import RunConfig, Watch, train_run
-from torchcno.experiments.run_config import differences
+from torchcno.experiments.run import Watch, train_run
+from torchcno.experiments.run_config import RunConfig, differences
 from torchcno.problems.poisson import Poisson
 from torchcno.training import Hardware, load_tensors
 

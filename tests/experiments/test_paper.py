@@ -8,8 +8,8 @@ import torch
 
 from torchcno.experiments import paper
 from torchcno.experiments.build import build_model, model_config
-from torchcno.experiments.protocol import millions
-from torchcno.experiments.protocol import printed as printed_row
+from torchcno.experiments.report.protocol import millions
+from torchcno.experiments.report.protocol import printed as printed_row
 from torchcno.models import MODELS, count_parameters
 from torchcno.problems import PROBLEMS
 

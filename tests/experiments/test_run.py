@@ -10,16 +10,9 @@ import torch
 
 from torchcno.data.dataset import load as load_fields
 from torchcno.experiments import run
-from torchcno.experiments.run import (
-    RunConfig,
-    Watch,
-    load,
-    read_config,
-    refuse_existing,
-    resume_run,
-    train_run,
-)
-from torchcno.experiments.run_config import write_tree
+from torchcno.experiments.run import Watch, refuse_existing, resume_run, train_run
+from torchcno.experiments.run_config import RunConfig, read_config, write_tree
+from torchcno.experiments.trained import load
 from torchcno.models import MODELS
 from torchcno.problems import PROBLEMS
 from torchcno.training import Hardware, load_tensors

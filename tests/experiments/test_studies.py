@@ -10,7 +10,7 @@ from torchcno.experiments import paper
 from torchcno.experiments.costs import AROUND, PROCESS, estimate
 from torchcno.experiments.jobs import Job, settled
 from torchcno.experiments.measurements import Measurement
-from torchcno.experiments.run import RunConfig
+from torchcno.experiments.run_config import RunConfig
 from torchcno.experiments.studies import (
     BUDGETS,
     STUDIES,
@@ -228,5 +228,5 @@ def test_costs_come_from_what_was_measured(tiny_plan, tiny_run, tmp_path):
     copytree(tiny_run, tmp_path / "bare")
     (tmp_path / "bare" / "config.yaml").unlink()
     assert estimate([other], tmp_path)[other.name] == costs[other.name]
-    unmeasured = estimate([tiny_plan], tmp_path, Measurement("new.json", print))
+    unmeasured = estimate([tiny_plan], tmp_path, Measurement("new.json", print, lambda _: None))
     assert unmeasured[tiny_plan.name].basis == "trained"

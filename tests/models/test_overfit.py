@@ -24,7 +24,7 @@ TINY: dict[str, dict[str, Any]] = {
     "deeponet":             dict(bases=64, trunk_layers=4, trunk_width=128, branch_levels=1,
                                  branch_width=8, residual_blocks=1),
     "ffnn":                 dict(layers=3, width=64),
-    "galerkin-transformer": dict(blocks=2, heads=2, width=24, decoder_width=16, modes=6,
+    "galerkin-transformer": dict(blocks=2, heads=2, width=16, decoder_width=16, modes=6,
                                  dropout=0.0),
 }
 LEARNING_RATES = dict.fromkeys(TINY, 1e-2) | {

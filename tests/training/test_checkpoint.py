@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from torchcno.training.checkpoint import load_tensors, save_tensors, write_atomically
+from torchcno.training.checkpoint import load_tensors, save_tensors
 
 
 def test_tensors_of_every_kind_come_back_to_the_last_bit(tmp_path):
@@ -31,20 +31,6 @@ def test_the_same_tensors_make_the_same_bytes(tmp_path):
     for name in ("one", "two"):
         save_tensors(tmp_path / name, tensors, {"x": 1, "y": 2})
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-
-
-def test_what_fails_half_way_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
-    path = tmp_path / "file"
-    write_atomically(path, b"old")
-
-    def fail(descriptor):
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr("os.fsync", fail)
-    with pytest.raises(OSError, match="no space"):
-        write_atomically(path, b"new and longer")
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_damaged_file_is_named(tmp_path):

@@ -10,10 +10,10 @@ from torchcno.cli import MISSED
 from torchcno.cli.arguments import PICTURES, check_target, parse, parser_of
 from torchcno.cli.evaluate import whole_numbers
 from torchcno.cli.terminal import table
+from torchcno.disk import write_json
 from torchcno.evaluation.aliasing import Audit
 from torchcno.experiments.audit import audit_report, audit_run
 from torchcno.experiments.evaluate import run_names
-from torchcno.experiments.trained import write_json
 from torchcno.problems.problem import SPLITS
 
 SHOWN = 5  # layers in the table; the JSON file has all
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         write_json(content, given.json)
         print(f"All numbers are in {given.json}.")
     if given.plot:
-        from torchcno.experiments.equivalence_figures import draw_audits
+        from torchcno.experiments.figures.equivalence import draw_audits
 
         draw_audits(audits).savefig(given.plot, dpi=150)
         print(f"Drawn to {given.plot}.")

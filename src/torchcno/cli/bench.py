@@ -10,6 +10,7 @@ from rich.table import Table
 
 from torchcno.cli.arguments import parse, parser_of
 from torchcno.cli.terminal import progress_bars, table
+from torchcno.disk import write_json
 from torchcno.experiments.bench import (
     PLANS,
     SECTIONS,
@@ -19,7 +20,7 @@ from torchcno.experiments.bench import (
     selected,
     solver_name,
 )
-from torchcno.experiments.trained import pick_device, write_json
+from torchcno.experiments.trained import pick_device
 
 DESCRIPTION = """\
 Measure in one run, with ratios:

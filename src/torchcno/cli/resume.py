@@ -6,7 +6,8 @@ from pathlib import Path
 
 from torchcno.cli.arguments import parse, parser_of
 from torchcno.cli.train import report, watched
-from torchcno.experiments.run import read_config, resume_run
+from torchcno.experiments.run import resume_run
+from torchcno.experiments.run_config import read_config
 from torchcno.experiments.run_files import finished_result
 from torchcno.training.run_folder import RunFolder
 

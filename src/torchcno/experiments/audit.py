@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from torchcno.data.dataset import load as load_fields
+from torchcno.disk import read_json
 from torchcno.evaluation.aliasing import Audit, audit
 from torchcno.evaluation.errors import published_error
 from torchcno.experiments.configs import from_plain
 from torchcno.experiments.run_config import read_config
-from torchcno.experiments.trained import load, pick_device, read_json
+from torchcno.experiments.trained import load, pick_device
 
 
 @dataclass(frozen=True)

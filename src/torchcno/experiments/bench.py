@@ -29,11 +29,11 @@ from torchcno.experiments.bench_work import (
     solution,
     training_step,
 )
-from torchcno.experiments.run import device_name, versions
+from torchcno.experiments.run import versions
 from torchcno.problems.navier_stokes import NavierStokes
 from torchcno.problems.poisson import Poisson
 from torchcno.problems.problem import Problem
-from torchcno.training.hardware import arithmetic, reuse_memory
+from torchcno.training.hardware import arithmetic, device_name, reuse_memory
 
 LEAST_ROUNDS, MOST_ROUNDS = 2, 30
 GIB = 2**30

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from torchcno.disk import read_json
 from torchcno.experiments.build import parameter_count
 from torchcno.experiments.jobs import Job, settled
 from torchcno.experiments.measurements import Measurement
-from torchcno.experiments.run import device_name
 from torchcno.experiments.run_config import RunConfig, read_config
 from torchcno.experiments.run_files import find_damage
 from torchcno.experiments.studies import PlannedRun
-from torchcno.experiments.trained import pick_device, read_json
+from torchcno.experiments.trained import pick_device
+from torchcno.training.hardware import device_name
 
 Basis = Literal["finished", "trained", "measured", "guessed", "refused"]
 

@@ -22,8 +22,9 @@ from torchcno.evaluation.errors import published_error
 from torchcno.evaluation.translation import translated
 from torchcno.experiments.build import build_model
 from torchcno.experiments.evaluate import EVALUATED, Evaluation, evaluate_run
-from torchcno.experiments.pictures import Panel, curves, data_uri, field_rows
-from torchcno.experiments.run import RunConfig, Watch, train_run
+from torchcno.experiments.figures.pictures import Panel, curves, data_uri, field_rows
+from torchcno.experiments.run import Watch, train_run
+from torchcno.experiments.run_config import RunConfig
 from torchcno.operators.filters import Ideal, Nearest, WindowedSinc
 from torchcno.training import Hardware
 from torchcno.training.run_folder import RunFolder

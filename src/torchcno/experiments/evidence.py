@@ -16,8 +16,8 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from torchcno.disk import write_atomically
 from torchcno.experiments.evaluate import Evaluation
-from torchcno.training.checkpoint import write_atomically
 from torchcno.training.pairs import Mask, fill
 
 EXAMPLES = 2  # samples of each split

@@ -9,7 +9,6 @@ The side of `perform` imports nothing but the standard library: the processes of
 wait for jobs stay small.
 """
 
-import fcntl
 import json
 import os
 import signal
@@ -17,8 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -126,26 +124,6 @@ def _end_with_the_parent() -> None:
     """End this process, and those it started, when the other end of the stream is gone."""
     sys.stdin.read()
     os.killpg(0, signal.SIGKILL)
-
-
-@contextmanager
-def locked(folder: Path, wait: bool = True) -> Iterator[None]:
-    """One process at a time in `folder`; the next waits and finds the work done, or is refused.
-
-    A cluster that loses sight of a worker gives its job to another, even if the first still works.
-    Whoever does not wait is let in where the file system knows no locks.
-    """
-    with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ValueError(
-                f"another process is at work in {folder}; wait for it, or choose another folder."
-            ) from error
-        except OSError:
-            if wait:
-                raise
-        yield
 
 
 if __name__ == "__main__":

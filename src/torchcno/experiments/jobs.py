@@ -18,12 +18,12 @@ from typing import Any, Literal, Protocol
 
 import torch
 
+from torchcno.disk import read_json
 from torchcno.experiments.evaluate import EVALUATED
 from torchcno.experiments.job_process import Answer, Request, perform, stop
-from torchcno.experiments.run import RunConfig, at_work, begin, go_on
-from torchcno.experiments.run_config import differences, read_config
+from torchcno.experiments.run import at_work, begin, go_on
+from torchcno.experiments.run_config import RunConfig, differences, read_config
 from torchcno.experiments.run_files import find_damage
-from torchcno.experiments.trained import read_json
 from torchcno.training import Diverged, Interrupted
 from torchcno.training.interruption import terminable
 from torchcno.training.run_folder import RunFolder

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torchcno.disk import read_json, write_atomically, write_json
 from torchcno.evaluation.errors import published_error
 from torchcno.evaluation.resolution import ResolutionCurve
 from torchcno.evaluation.spectra import (
@@ -23,8 +24,6 @@ from torchcno.evaluation.spectra import (
 )
 from torchcno.experiments.evaluate import Evaluation, evaluate_run, evaluate_runs
 from torchcno.experiments.run_config import read_config
-from torchcno.experiments.trained import read_json, write_json
-from torchcno.training.checkpoint import write_atomically
 
 # Half to twice the training resolution, as the paper's figure: 32 to 128 for 64.
 RATIOS = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)

@@ -6,8 +6,9 @@ from pathlib import Path
 from torch import nn
 
 from torchcno.data.dataset import Fields, Normalization
+from torchcno.disk import write_json
 from torchcno.experiments.run import claimed, pairs, versions
-from torchcno.experiments.trained import TrainedOperator, write_json
+from torchcno.experiments.trained import TrainedOperator
 from torchcno.models import MODELS
 from torchcno.training import PRESETS, Epoch, Hardware, Mask, Recipe, fit
 from torchcno.training.run_folder import RunFolder

@@ -10,10 +10,10 @@ import xarray
 from torch import Tensor
 
 from torchcno.data.files import coordinates_of
+from torchcno.disk import write_atomically
 from torchcno.experiments.trained import TrainedOperator
 from torchcno.grids import Grid
 from torchcno.selection import select
-from torchcno.training.checkpoint import write_atomically
 
 
 def predict_file(

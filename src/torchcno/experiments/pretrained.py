@@ -14,10 +14,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from torchcno.disk import read_json, write_json
 from torchcno.evaluation.errors import published_error, sample_errors, summary
 from torchcno.experiments.evaluate import EVALUATED, Evaluation, evaluate_run
 from torchcno.experiments.run_config import RunConfig, read_config, write_tree
-from torchcno.experiments.trained import TrainedOperator, load, pick_device, read_json, write_json
+from torchcno.experiments.trained import TrainedOperator, load, pick_device
 from torchcno.selection import select
 from torchcno.training import Hardware
 from torchcno.training.checkpoint import load_into, save_tensors

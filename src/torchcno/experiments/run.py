@@ -24,12 +24,12 @@ import torch
 
 from torchcno.data.dataset import Fields, Normalization
 from torchcno.data.dataset import load as load_fields
+from torchcno.disk import locked, write_json
 from torchcno.evaluation.errors import sample_errors, summary
 from torchcno.evaluation.mean_field import mean_field
 from torchcno.evaluation.timing import inference_time
 from torchcno.experiments.evaluate import EVALUATED, Evaluation, evaluate_run
 from torchcno.experiments.evidence import save_evidence
-from torchcno.experiments.job_process import locked
 from torchcno.experiments.run_config import (
     RunConfig,
     differences,
@@ -37,24 +37,13 @@ from torchcno.experiments.run_config import (
     write_tree,
 )
 from torchcno.experiments.run_files import finished_result
-from torchcno.experiments.trained import TrainedOperator, load, pick_device, write_json
+from torchcno.experiments.trained import TrainedOperator, load, pick_device
 from torchcno.models import MODELS, count_parameters
 from torchcno.training import Epoch, EventFile, Fit, Hardware, Pairs, fit
 from torchcno.training.hardware import FIELDS, device_name, extent, is_captured
 from torchcno.training.loop import check_batches
 from torchcno.training.recipe import Precision
 from torchcno.training.run_folder import RunFolder
-
-__all__ = [
-    "RunConfig",
-    "TrainedOperator",
-    "Watch",
-    "evaluate_run",
-    "load",
-    "read_config",
-    "resume_run",
-    "train_run",
-]
 
 
 @dataclass(frozen=True)

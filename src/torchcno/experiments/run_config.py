@@ -8,13 +8,13 @@ from typing import Any, get_type_hints
 
 import yaml
 
+from torchcno.disk import write_atomically
 from torchcno.experiments.build import build_problem, model_config, training_row
 from torchcno.experiments.configs import check_key, convert, from_plain, to_plain
 from torchcno.problems import PROBLEMS
 from torchcno.problems.problem import Problem
 from torchcno.selection import select
 from torchcno.training import PRESETS, Hardware, Recipe
-from torchcno.training.checkpoint import write_atomically
 from torchcno.training.recipe import EITHER_WAY
 
 FORMAT = 1  # of run folders; folders of another one are refused

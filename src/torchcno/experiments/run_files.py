@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torchcno.disk import read_json
 from torchcno.experiments.measurements import read_resolutions
 from torchcno.experiments.run_config import read_config
-from torchcno.experiments.trained import read_json
 from torchcno.training.run_folder import RunFolder
 
 # What result.json of a finished run says at least.

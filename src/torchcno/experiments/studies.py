@@ -7,6 +7,7 @@ so one folder: nothing is trained twice. The tag says what differs from the pape
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,9 @@ class Budget:
     preset: str  # of training and boundaries
     seeds: int = 10
     only: tuple[str, ...] = ()  # the problems; none: all
-    networks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # fields by model
-    training: Mapping[str, Any] = field(default_factory=dict)  # fields of the recipe
+    # Fields of the networks by model, and of the recipe: a dictionary has no hash.
+    networks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
+    training: Mapping[str, Any] = field(default_factory=dict, hash=False)
     resolution: int | None = None  # of the training data; None: the paper's
     trial: bool = False  # few values of each parameter, and no results to keep
 
@@ -105,6 +107,7 @@ class PlannedRun:
         return f"{name}-{self.tag}" if self.tag else name
 
 
+@cache  # a report asks thousands of times
 def planned(
     budget: Budget,
     problem: str,

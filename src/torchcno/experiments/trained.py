@@ -1,7 +1,5 @@
 """A trained network with its normalisation inside: physical inputs to physical outputs."""
 
-import json
-from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,11 +10,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.data.dataset import Normalization
+from torchcno.disk import read_json
 from torchcno.experiments.build import model_class
 from torchcno.experiments.configs import from_plain, to_plain
 from torchcno.experiments.run_config import FORMAT, check_format, existing
 from torchcno.grids import Grid
-from torchcno.training.checkpoint import load_into, load_tensors, write_atomically
+from torchcno.training.checkpoint import load_into, load_tensors
 from torchcno.training.loop import laid_out
 
 
@@ -127,21 +126,3 @@ def pick_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise ValueError("torch sees no CUDA device here; use the device cpu.")
     return torch.device(name)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(
-            f"{path} is damaged or no JSON file ({error}); bring back a whole copy of it."
-        ) from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} holds no JSON object.")
-    return content
-
-
-def write_json(content: Mapping[str, Any], path: Path) -> None:
-    """An object as a JSON file, never half of it."""
-    write_atomically(path, (json.dumps(content, indent=2) + "\n").encode())

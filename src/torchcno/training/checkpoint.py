@@ -1,11 +1,6 @@
-"""Tensors on disk: without pickle, and never half written.
-
-A file is written beside its name, flushed to the disk and moved into place. What a crash, a kill or
-a full disk leaves under the name is the whole old file or the whole new one.
-"""
+"""Tensors on disk: without pickle, and never half written."""
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,27 +10,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from torchcno.disk import write_atomically
 from torchcno.training.sharding import share
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Put `content` under `path`, or leave what is there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".part")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the new name, too, has to outlive a power cut
-    finally:
-        os.close(folder)
 
 
 def save_tensors(

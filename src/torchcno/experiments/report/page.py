@@ -10,14 +10,13 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from torchcno.experiments.cells import Table
-from torchcno.experiments.pictures import data_uri
-from torchcno.experiments.rankings import findings
-from torchcno.experiments.report_figures import Picture, all_pictures
-from torchcno.experiments.results import Results
-from torchcno.experiments.tables import all_tables, cases
-from torchcno.experiments.trained import write_json
-from torchcno.training.checkpoint import write_atomically
+from torchcno.disk import write_atomically, write_json
+from torchcno.experiments.figures.pictures import data_uri
+from torchcno.experiments.report.cells import Table
+from torchcno.experiments.report.figures import Picture, all_pictures
+from torchcno.experiments.report.rankings import findings
+from torchcno.experiments.report.results import Results
+from torchcno.experiments.report.tables import all_tables, cases
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from torchcno.evaluation.resolution import ResolutionCurve
 from torchcno.experiments import paper
 from torchcno.experiments.bench import prediction_name
 from torchcno.experiments.build import build_problem, parameter_count
-from torchcno.experiments.cells import (
+from torchcno.experiments.figures.curves import Scaling
+from torchcno.experiments.report.cells import (
     PUBLISHED,
     Cell,
     Row,
@@ -18,9 +19,8 @@ from torchcno.experiments.cells import (
     plain,
     row_of_errors,
 )
-from torchcno.experiments.figures import Scaling
-from torchcno.experiments.protocol import millions
-from torchcno.experiments.results import Results
+from torchcno.experiments.report.protocol import millions
+from torchcno.experiments.report.results import Results
 from torchcno.experiments.studies import (
     FLOW,
     PlannedRun,

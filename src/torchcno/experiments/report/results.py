@@ -6,12 +6,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from torchcno.disk import read_json
 from torchcno.evaluation.resolution import ResolutionCurve
 from torchcno.experiments.measurements import RESOLUTIONS, read_resolutions
 from torchcno.experiments.run_config import differences, read_config
 from torchcno.experiments.run_files import Damage, find_damage
 from torchcno.experiments.studies import BUDGETS, STUDIES, Budget, PlannedRun, Study
-from torchcno.experiments.trained import read_json
 
 
 @dataclass(frozen=True)

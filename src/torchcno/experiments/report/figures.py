@@ -12,11 +12,8 @@ from matplotlib.figure import Figure
 
 from torchcno.experiments import paper
 from torchcno.experiments.audit import RunAudit, read_audits
-from torchcno.experiments.cells import SPLIT_TITLES
-from torchcno.experiments.depictions import draw_cuts, draw_figure_22, draw_filters
-from torchcno.experiments.equivalence_figures import draw_audits, draw_resolutions
 from torchcno.experiments.evidence import Examples, read_errors, read_examples
-from torchcno.experiments.figures import (
+from torchcno.experiments.figures.curves import (
     Scaling,
     Size,
     draw_data,
@@ -30,15 +27,18 @@ from torchcno.experiments.figures import (
     draw_truths,
     timed_device,
 )
+from torchcno.experiments.figures.depictions import draw_cuts, draw_figure_22, draw_filters
+from torchcno.experiments.figures.equivalence import draw_audits, draw_resolutions
+from torchcno.experiments.figures.pictures import HEADINGS
 from torchcno.experiments.measurements import (
     RESOLUTIONS,
     SPECTRA,
     is_of_run,
     read_spectra,
 )
-from torchcno.experiments.pictures import HEADINGS
-from torchcno.experiments.results import Results
-from torchcno.experiments.statements import rounded, scaling_of, series_title
+from torchcno.experiments.report.cells import SPLIT_TITLES
+from torchcno.experiments.report.results import Results
+from torchcno.experiments.report.statements import rounded, scaling_of, series_title
 from torchcno.experiments.studies import (
     EFFICIENCY,
     FLOW,

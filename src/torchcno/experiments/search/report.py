@@ -11,14 +11,13 @@ from typing import Any
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from torchcno.disk import write_atomically, write_json
 from torchcno.experiments.evaluate import evaluate_run
-from torchcno.experiments.figures import Size, draw_efficiency
+from torchcno.experiments.figures.curves import Size, draw_efficiency
+from torchcno.experiments.figures.pictures import png
 from torchcno.experiments.paper import MODEL_TITLES
-from torchcno.experiments.pictures import png
 from torchcno.experiments.run_config import write_tree
-from torchcno.experiments.search_study import Search
-from torchcno.experiments.trained import write_json
-from torchcno.training.checkpoint import write_atomically
+from torchcno.experiments.search.study import Search
 
 STATES = {
     TrialState.COMPLETE: "finished",

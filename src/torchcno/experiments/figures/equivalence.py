@@ -11,9 +11,9 @@ from matplotlib.ticker import MaxNLocator
 from torchcno.evaluation.aliasing import Audit
 from torchcno.evaluation.resolution import ResolutionCurve
 from torchcno.experiments.evaluate import RunErrors
-from torchcno.experiments.figures import draw_spectra
+from torchcno.experiments.figures.curves import draw_spectra
+from torchcno.experiments.figures.pictures import INK, STYLE, panels, short_name, strokes, tidy
 from torchcno.experiments.measurements import spectra_of
-from torchcno.experiments.pictures import INK, STYLE, panels, short_name, strokes, tidy
 
 ROUNDING = 1e-16  # where logarithmic axes end
 

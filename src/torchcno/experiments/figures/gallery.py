@@ -15,8 +15,8 @@ from torch import Tensor
 
 from torchcno.data.dataset import Fields
 from torchcno.data.samples import Samples
-from torchcno.experiments.mesh_pictures import draw_mesh, views_of
-from torchcno.experiments.pictures import HEADINGS, color_scale
+from torchcno.experiments.figures.meshes import draw_mesh, views_of
+from torchcno.experiments.figures.pictures import HEADINGS, color_scale
 from torchcno.problems.airfoil import Airfoil, c_mesh, rae2822
 from torchcno.problems.problem import Problem
 

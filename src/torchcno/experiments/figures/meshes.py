@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from matplotlib.collections import LineCollection
 from matplotlib.figure import FigureBase
 
-from torchcno.experiments.pictures import COLOURS, INK
+from torchcno.experiments.figures.pictures import COLOURS, INK
 from torchcno.problems.airfoil import CMesh
 
 

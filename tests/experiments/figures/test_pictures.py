@@ -3,8 +3,8 @@
 import pytest
 from matplotlib.figure import Figure
 
+from torchcno.experiments.figures.pictures import COLOURS, MODEL_COLOURS, strokes, tidy
 from torchcno.experiments.paper import COMPARED, MODEL_TITLES
-from torchcno.experiments.pictures import COLOURS, MODEL_COLOURS, strokes, tidy
 
 
 def test_every_model_has_a_colour_of_its_own():

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from torchcno.experiments.run_config import RunConfig
-from torchcno.experiments.search_space import Space, parameters_of
+from torchcno.experiments.search.space import Space, parameters_of
 from torchcno.models import MODELS, count_parameters
 
 # Millions of parameters of the smallest and largest configuration that the paper's selection drew

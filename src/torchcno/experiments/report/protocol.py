@@ -8,9 +8,18 @@ import torch
 from torchcno.evaluation.errors import published_error
 from torchcno.experiments import paper
 from torchcno.experiments.build import build_model, model_class, model_config, parameter_count
-from torchcno.experiments.cells import EMPTY, PUBLISHED, Cell, Row, Table, begun, percent, plain
 from torchcno.experiments.evaluate import EVALUATED
-from torchcno.experiments.results import Results
+from torchcno.experiments.report.cells import (
+    EMPTY,
+    PUBLISHED,
+    Cell,
+    Row,
+    Table,
+    begun,
+    percent,
+    plain,
+)
+from torchcno.experiments.report.results import Results
 from torchcno.experiments.run_config import RunConfig
 from torchcno.experiments.run_files import find_damage
 from torchcno.experiments.studies import BUDGETS, planned

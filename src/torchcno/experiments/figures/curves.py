@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 
 from torchcno.evaluation.spectra import NO_TRUTH
 from torchcno.experiments.evidence import Examples
-from torchcno.experiments.measurements import Spectra
-from torchcno.experiments.paper import PowerLaw
-from torchcno.experiments.pictures import (
+from torchcno.experiments.figures.pictures import (
     COLOURS,
     INK,
     SHADES,
@@ -27,6 +25,8 @@ from torchcno.experiments.pictures import (
     strokes,
     tidy,
 )
+from torchcno.experiments.measurements import Spectra
+from torchcno.experiments.paper import PowerLaw
 
 DECADES = 6  # of amplitude that a picture of a spectrum shows
 CENTRAL = 16  # the highest wavenumber of the central frequencies

@@ -10,13 +10,13 @@ from torchcno.evaluation.errors import sample_errors
 from torchcno.evaluation.layers import LayerAliasing
 from torchcno.evaluation.resolution import ResolutionCurve
 from torchcno.evaluation.spectra import radial_spectrum
-from torchcno.experiments.equivalence_figures import (
+from torchcno.experiments.evaluate import Evaluation, RunErrors
+from torchcno.experiments.figures.equivalence import (
     draw_audits,
     draw_resolutions,
     draw_run_spectra,
 )
-from torchcno.experiments.evaluate import Evaluation, RunErrors
-from torchcno.experiments.pictures import MODEL_COLOURS
+from torchcno.experiments.figures.pictures import MODEL_COLOURS
 from torchcno.grids import Grid, Layout
 
 

@@ -6,9 +6,9 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from torchcno.data.samples import Samples
-from torchcno.experiments.mesh_pictures import View, draw_mesh
+from torchcno.experiments.figures.meshes import View, draw_mesh
+from torchcno.experiments.figures.pictures import COLOURS, INK, STYLE, panels, tidy
 from torchcno.experiments.paper import HALF_WIDTHS
-from torchcno.experiments.pictures import COLOURS, INK, STYLE, panels, tidy
 from torchcno.operators.filters import WindowedSinc, kaiser_sinc
 from torchcno.problems import PROBLEMS
 from torchcno.problems.airfoil import c_mesh, rae2822

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from torchcno.experiments import paper
-from torchcno.experiments.cells import SPLIT_TITLES, Cell, mark_best, percent
-from torchcno.experiments.results import Results
+from torchcno.experiments.report.cells import SPLIT_TITLES, Cell, mark_best, percent
+from torchcno.experiments.report.results import Results
+from torchcno.experiments.report.tables import mean_field
 from torchcno.experiments.studies import BUDGETS, planned
-from torchcno.experiments.tables import mean_field
 
 BEGIN, END = "<!-- table 1: made by `make report` -->", "<!-- end of table 1 -->"
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from statistics import mean, stdev
 
 from torchcno.experiments import paper
-from torchcno.experiments.cells import (
+from torchcno.experiments.report.cells import (
     EMPTY,
     PUBLISHED,
     SPLIT_TITLES,
@@ -20,10 +20,10 @@ from torchcno.experiments.cells import (
     plain,
     row_of_errors,
 )
-from torchcno.experiments.protocol import departures, hyper_parameters, tables_6_to_12
-from torchcno.experiments.rankings import ranking_table
-from torchcno.experiments.results import Results
-from torchcno.experiments.statements import (
+from torchcno.experiments.report.protocol import departures, hyper_parameters, tables_6_to_12
+from torchcno.experiments.report.rankings import ranking_table
+from torchcno.experiments.report.results import Results
+from torchcno.experiments.report.statements import (
     ablation_times,
     inference_times,
     modes,

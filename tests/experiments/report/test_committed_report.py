@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from torchcno.experiments.markdown import BEGIN, END, table_1_block, with_block
-from torchcno.experiments.report import Report, latex, make_report, render
-from torchcno.experiments.results import Results
+from torchcno.experiments.report.markdown import BEGIN, END, table_1_block, with_block
+from torchcno.experiments.report.page import Report, latex, make_report, render
+from torchcno.experiments.report.results import Results
 from torchcno.experiments.run_files import KEYS
 from torchcno.experiments.studies import BUDGETS, planned
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 COMMITTED = ROOT / "results" / "report"
 REMEDY = "what lies in results/ is not what the report was rendered from; run `make report`"
 

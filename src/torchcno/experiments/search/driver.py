@@ -28,8 +28,8 @@ from torchcno.experiments.jobs import (
     stopping_on_error,
     workers,
 )
-from torchcno.experiments.search_space import parameters_of
-from torchcno.experiments.search_study import Search, open_study, refuse_another_search
+from torchcno.experiments.search.space import parameters_of
+from torchcno.experiments.search.study import Search, open_study, refuse_another_search
 from torchcno.training.run_folder import RunFolder
 
 CLAIM = 30.0  # seconds between two confirmations of a claim

@@ -17,9 +17,9 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
 
-from torchcno.experiments.job_process import locked
+from torchcno.disk import locked
 from torchcno.experiments.run_config import read_tree, write_tree
-from torchcno.experiments.search_space import Space
+from torchcno.experiments.search.space import Space
 from torchcno.selection import select
 
 SamplerName = Literal["random", "tpe"]

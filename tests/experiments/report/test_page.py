@@ -15,23 +15,28 @@ import pytest
 import torch
 from PIL import Image
 
+from torchcno.disk import write_json
 from torchcno.evaluation.layers import LayerAliasing
 from torchcno.experiments import paper
 from torchcno.experiments.audit import RunAudit, audit_report, audit_run, read_audits
-from torchcno.experiments.cells import SPLIT_TITLES, Table
+from torchcno.experiments.evaluate import evaluate_run
 from torchcno.experiments.evidence import Examples, read_errors, read_examples
-from torchcno.experiments.figures import Size, draw_efficiency, draw_failures, draw_spectra
-from torchcno.experiments.markdown import table_1_block
+from torchcno.experiments.figures.curves import Size, draw_efficiency, draw_failures, draw_spectra
+from torchcno.experiments.figures.pictures import data_uri, few_colours, png
 from torchcno.experiments.measurements import Spectra, measure_spectra, read_spectra
-from torchcno.experiments.pictures import data_uri, few_colours, png
-from torchcno.experiments.protocol import departures, hyper_parameters, our_value, tables_6_to_12
-from torchcno.experiments.rankings import Ranking, ranking_table, rankings, ranks
-from torchcno.experiments.report import escape_tex, latex, make_report, render, write_report
-from torchcno.experiments.report_figures import Picture, compared
-from torchcno.experiments.results import Results
-from torchcno.experiments.run import evaluate_run
-from torchcno.experiments.run_config import write_tree
-from torchcno.experiments.statements import (
+from torchcno.experiments.report.cells import SPLIT_TITLES, Table
+from torchcno.experiments.report.figures import Picture, compared
+from torchcno.experiments.report.markdown import table_1_block
+from torchcno.experiments.report.page import escape_tex, latex, make_report, render, write_report
+from torchcno.experiments.report.protocol import (
+    departures,
+    hyper_parameters,
+    our_value,
+    tables_6_to_12,
+)
+from torchcno.experiments.report.rankings import Ranking, ranking_table, rankings, ranks
+from torchcno.experiments.report.results import Results
+from torchcno.experiments.report.statements import (
     ablation_times,
     inference_times,
     modes,
@@ -39,9 +44,9 @@ from torchcno.experiments.statements import (
     scaling_laws,
     vorticity,
 )
+from torchcno.experiments.report.tables import all_tables, table_1, table_3, table_4
+from torchcno.experiments.run_config import write_tree
 from torchcno.experiments.studies import BUDGETS, PlannedRun, efficiency, planned, scaling_series
-from torchcno.experiments.tables import all_tables, table_1, table_3, table_4
-from torchcno.experiments.trained import write_json
 from torchcno.training import Hardware
 
 PAPER = BUDGETS["paper"]
@@ -588,7 +593,7 @@ def test_one_model_with_spectra_is_enough_for_figure_25(tiny_run, tmp_path):
 
 
 def test_every_committed_measurement_is_of_the_run_beside_it():
-    results = Results(Path(__file__).parents[2] / "results")
+    results = Results(Path(__file__).parents[3] / "results")
     curves = [
         (run, curve)
         for run in compared(results, "navier-stokes").values()

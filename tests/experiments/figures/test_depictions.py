@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.signal import firwin
 
-from torchcno.experiments.depictions import (
+from torchcno.experiments.figures.depictions import (
     RATE,
     draw_cuts,
     draw_figure_22,

@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 
 from torchcno.experiments import jobs
-from torchcno.experiments.run import RunConfig
-from torchcno.experiments.search import Means, run_search
-from torchcno.experiments.search_space import Space
-from torchcno.experiments.search_study import Search
+from torchcno.experiments.run_config import RunConfig
+from torchcno.experiments.search.driver import Means, run_search
+from torchcno.experiments.search.space import Space
+from torchcno.experiments.search.study import Search
 from torchcno.problems.poisson import Poisson
 from torchcno.training import Hardware
 

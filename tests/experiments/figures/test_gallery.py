@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from torchcno.data.samples import Samples
-from torchcno.experiments.gallery import color_scale, draw_problem
+from torchcno.experiments.figures.gallery import color_scale, draw_problem
 from torchcno.problems.airfoil import Airfoil, MeshConfig, SteadyConfig, c_mesh, rae2822
 from torchcno.problems.poisson import Poisson
 

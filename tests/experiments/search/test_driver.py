@@ -16,13 +16,12 @@ import pytest
 from optuna.study import Study
 from optuna.trial import TrialState
 
-from torchcno.experiments import search as driver
-from torchcno.experiments.run import RunConfig, read_config
-from torchcno.experiments.run_config import read_tree
-from torchcno.experiments.search import Means, run_search
-from torchcno.experiments.search_report import best_of, trial_rows, write_report
-from torchcno.experiments.search_space import Space
-from torchcno.experiments.search_study import SAMPLERS, Search, distributions, open_study
+from torchcno.experiments.run_config import RunConfig, read_config, read_tree
+from torchcno.experiments.search import driver
+from torchcno.experiments.search.driver import Means, run_search
+from torchcno.experiments.search.report import best_of, trial_rows, write_report
+from torchcno.experiments.search.space import Space
+from torchcno.experiments.search.study import SAMPLERS, Search, distributions, open_study
 
 SCRIPT = Path(__file__).with_name("small_search.py")
 spec = spec_from_file_location("small_search", SCRIPT)

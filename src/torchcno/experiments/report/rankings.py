@@ -6,8 +6,17 @@ from dataclasses import dataclass
 from scipy.stats import kendalltau
 
 from torchcno.experiments import paper
-from torchcno.experiments.cells import EMPTY, PUBLISHED, SPLIT_TITLES, Cell, Row, Table, begun, ours
-from torchcno.experiments.results import Results
+from torchcno.experiments.report.cells import (
+    EMPTY,
+    PUBLISHED,
+    SPLIT_TITLES,
+    Cell,
+    Row,
+    Table,
+    begun,
+    ours,
+)
+from torchcno.experiments.report.results import Results
 from torchcno.experiments.studies import Budget, planned
 
 

@@ -6,17 +6,17 @@ from shutil import copytree
 import numpy as np
 import pytest
 
+from torchcno.disk import write_json
 from torchcno.experiments.measurements import (
     RESOLUTIONS,
     SPECTRA,
     measure_spectra,
     read_spectra,
 )
-from torchcno.experiments.report import make_report, render
-from torchcno.experiments.results import Results
+from torchcno.experiments.report.page import make_report, render
+from torchcno.experiments.report.results import Results
 from torchcno.experiments.run_files import find_damage
 from torchcno.experiments.studies import BUDGETS, planned
-from torchcno.experiments.trained import write_json
 
 PAPER = BUDGETS["paper"]
 

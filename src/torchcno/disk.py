@@ -1,0 +1,71 @@
+"""Files that are whole or not there, and folders for one process at a time.
+
+A file is written beside its name, flushed to the disk and moved into place. What a crash, a kill or
+a full disk leaves under the name is the whole old file or the whole new one.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Put `content` under `path`, or leave what is there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".part")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the new name, too, has to outlive a power cut
+    finally:
+        os.close(folder)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(
+            f"{path} is damaged or no JSON file ({error}); bring back a whole copy of it."
+        ) from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds no JSON object.")
+    return content
+
+
+def write_json(content: Mapping[str, Any], path: Path) -> None:
+    """An object as a JSON file, never half of it."""
+    write_atomically(path, (json.dumps(content, indent=2) + "\n").encode())
+
+
+@contextmanager
+def locked(folder: Path, wait: bool = True) -> Iterator[None]:
+    """One process at a time in `folder`; the next waits and finds the work done, or is refused.
+
+    A cluster that loses sight of a worker gives its job to another, even if the first still works.
+    Whoever does not wait is let in where the file system knows no locks.
+    """
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(
+                f"another process is at work in {folder}; wait for it, or choose another folder."
+            ) from error
+        except OSError:
+            if wait:
+                raise
+        yield

@@ -1,0 +1,1 @@
+"""What is drawn: curves, fields, meshes, and galleries of problems."""

@@ -1,0 +1,1 @@
+"""The search for a configuration: its space, its database of trials, its driver and report."""
