@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
 .PHONY: setup demo test lint report format clean
 
@@ -10,8 +11,10 @@ setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(PIP) "$$(grep '^torch==' constraints.txt)"
+	$(PIP) -c constraints.txt -e ".[dev]"
+	@# pip compiles with one core, this with all. Some files are for newer Pythons, and are left.
+	$(BIN)/python -m compileall -q -j 0 -x '/tests?/' $(VENV)/lib > /dev/null || true
 	touch $@
 
 demo: setup
