@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
-.PHONY: setup demo test lint report format clean
+.PHONY: setup demo test lint pytest report format clean
 
 setup: $(STAMP)
 
@@ -14,7 +14,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP) "$$(grep '^torch==' constraints.txt)"
 	$(PIP) -c constraints.txt -e ".[dev]"
 	@# pip compiles with one core, this with all. Some files are for newer Pythons, and are left.
-	$(BIN)/python -m compileall -q -j 0 -x '/tests?/' $(VENV)/lib > /dev/null || true
+	$(BIN)/python -m compileall -q -j 0 -x '/tests?/' $(VENV)/lib src > /dev/null || true
 	touch $@
 
 demo: setup
@@ -26,7 +26,10 @@ lint: setup
 	$(BIN)/mypy
 	PATH="$(BIN):$$PATH" $(BIN)/lint-imports
 
-test: lint
+test: setup
+	@$(MAKE) --no-print-directory --jobs 2 lint pytest
+
+pytest: setup
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not gpu"
 
 report: setup
