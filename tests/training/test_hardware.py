@@ -48,8 +48,8 @@ def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 reuse_memory()
-for step in range(6):
-    before = faults()
+before = faults()
+for step in range(40):
     torch.ones(1 << 24)
 print(faults() - before)
 """
@@ -59,7 +59,9 @@ print(faults() - before)
 def test_memory_is_asked_for_once():
     script = [sys.executable, "-c", FAULTS]
     result = subprocess.run(script, check=True, capture_output=True, text=True)
-    assert int(result.stdout) < 100  # a tensor of 64 MiB has 16384 small pages
+    # A tensor of 64 MiB has 16384 small pages. The first few find small blocks in their way and
+    # take new memory; left alone, all 40 do.
+    assert int(result.stdout) < 20 * 16384
 
 
 def test_numbers_of_devices_and_nodes_are_checked(monkeypatch):
