@@ -42,9 +42,9 @@ def test_a_measurement_is_made_once(tiny_run, tmp_path):
     folder = tmp_path / "run"
     copytree(tiny_run, folder)
     SPECTRA.make(folder)
-    before = (folder / "spectra.npz").stat()
+    before = (folder / "spectra.npz").stat().st_ino  # a file that is written again is another
     SPECTRA.make(folder)
-    assert (folder / "spectra.npz").stat() == before
+    assert (folder / "spectra.npz").stat().st_ino == before
 
 
 def test_what_other_weights_measured_is_missing_until_it_is_made_again(tiny_run, tmp_path):
