@@ -44,7 +44,7 @@ from torchcno.experiments.report.statements import (
     scaling_laws,
     vorticity,
 )
-from torchcno.experiments.report.tables import all_tables, table_1, table_3, table_4
+from torchcno.experiments.report.tables import all_tables, table_1, table_3, table_4, table_13
 from torchcno.experiments.run_config import write_tree
 from torchcno.experiments.studies import BUDGETS, PlannedRun, efficiency, planned, scaling_series
 from torchcno.training import Hardware
@@ -148,6 +148,27 @@ def test_the_best_is_marked_only_among_the_same_seeds(tmp_path):
     }  # fmt: skip
     assert row(table, "Wave equation", "ours, paper") == {
         "CNO": "4.50 (2 of 10)*", "FNO": "4.50 (2 of 10)*", "UNet": "5.50 (2 of 10)",
+    }  # fmt: skip
+
+
+def test_how_far_initialisations_scatter_is_told(tmp_path):
+    errors = {"cno": (1.5, 0.25, 0.5), "fno": (0.5, 0.5, 0.75), "unet": (0.5, 1.5)}  # 1.5 times: no
+    for model, by_seed in errors.items():
+        for seed, error in enumerate(by_seed):
+            finish(tmp_path, planned(PAPER, "darcy", model, seed=seed), error, ood=200 * error)
+    finish(tmp_path, planned(PAPER, "wave", "cno"), 0.6)
+    report = make_report(tmp_path)
+    assert report.findings[-1] == (
+        "2 of these networks were trained from 3 initialisations or more: the largest test error "
+        "is over 1.5 times the least for CNO on Darcy flow (0.25–1.50)."
+    )
+    table = table_13(report.results)
+    of_seeds = [labels for labels in (one.labels for one in table.rows) if "3" in labels[-1]]
+    assert of_seeds == [
+        ("Darcy flow", split, "ours, paper, 3 initialisations") for split in SPLIT_TITLES.values()
+    ]
+    assert row(table, *of_seeds[1]) == {
+        "CNO": "50.00–300.0", "CNO w/o filters": "", "CNO w/o ResNets": "",
     }  # fmt: skip
 
 

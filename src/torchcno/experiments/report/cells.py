@@ -1,6 +1,6 @@
 """A table as data: what HTML, LaTeX and JSON are made of."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -88,6 +88,12 @@ def plain(value: float | str | None, form: str = "g") -> Cell:
 def ends(values: Range) -> Cell:
     """The least and the most; one number where they are the same."""
     return Cell(values.least if values.least == values.most else vars(values), str(values))
+
+
+def between(errors: Collection[float]) -> Cell:
+    """The least and the largest of several errors in percent."""
+    least, most = min(errors), max(errors)
+    return Cell({"least": least, "most": most}, f"{percent(least).text}–{percent(most).text}")
 
 
 def row_of_errors(labels: tuple[str, ...], errors: Iterable[float | None]) -> Row:

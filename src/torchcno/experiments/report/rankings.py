@@ -1,6 +1,6 @@
 """The order of the models by their errors, ours beside the paper's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from scipy.stats import kendalltau
@@ -14,10 +14,13 @@ from torchcno.experiments.report.cells import (
     Row,
     Table,
     begun,
+    between,
     ours,
 )
-from torchcno.experiments.report.results import Results
+from torchcno.experiments.report.results import LEAST_SEEDS, Results
 from torchcno.experiments.studies import Budget, planned
+
+WIDE = 1.5  # times the least error: initialisations further apart than this are named
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ def ranking_table(results: Results, cases: Sequence[tuple[str, str]]) -> Table:
 
 
 def findings(results: Results, cases: Sequence[tuple[str, str]]) -> list[str]:
-    """What Table 1 comes to, in sentences: how much of it there is, and where the CNO is first."""
+    """What Table 1 comes to: what is measured, where the CNO is first, and how far chance goes."""
     protocol, *others = results.budgets
     cells = [(problem, split, model) for problem, split in cases for model in paper.COMPARED]
     errors = [results.error(planned(protocol, p, model), split) for p, split, model in cells]
@@ -128,7 +131,29 @@ def findings(results: Results, cases: Sequence[tuple[str, str]]) -> list[str]:
                 f"Trained by {budget.name}, it has a smaller error than every model of "
                 f"{protocol.name} in {ahead} of {len(ours_and_least)} rows."
             )
-    return said
+    return [*said, *_scatter(results, protocol, dict.fromkeys(problem for problem, _ in cases))]
+
+
+def _scatter(results: Results, budget: Budget, problems: Iterable[str]) -> list[str]:
+    """How much of Table 1 is chance: whose initialisations differ most in their test errors."""
+    scattered = {
+        (problem, model): list(errors.values())
+        for problem in problems
+        for model in paper.SEEDED
+        if len(errors := results.errors_by_seed(budget, problem, model)) >= LEAST_SEEDS
+    }
+    if not scattered:
+        return []
+    wide = [
+        f"{paper.MODEL_TITLES[model]} on {paper.PROBLEM_TITLES[problem]} ({between(errors).text})"
+        for (problem, model), errors in scattered.items()
+        if max(errors) > WIDE * min(errors)
+    ]
+    return [
+        f"{len(scattered)} of these networks were trained from {LEAST_SEEDS} initialisations or "
+        f"more: the largest test error is over {WIDE:g} times the least for "
+        f"{', '.join(wide) or 'none'}."
+    ]
 
 
 def _cno_first(found: Sequence[Ranking]) -> tuple[int, int]:

@@ -11,7 +11,9 @@ from torchcno.evaluation.resolution import ResolutionCurve
 from torchcno.experiments.measurements import RESOLUTIONS, read_resolutions
 from torchcno.experiments.run_config import differences, read_config
 from torchcno.experiments.run_files import Damage, find_damage
-from torchcno.experiments.studies import BUDGETS, STUDIES, Budget, PlannedRun, Study
+from torchcno.experiments.studies import BUDGETS, STUDIES, Budget, PlannedRun, Study, planned
+
+LEAST_SEEDS = 3  # initialisations that say anything of how far others scatter
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,14 @@ class Results:
         """The median of the relative L1 error in percent."""
         return self._median(run, "errors", split, space)
 
+    def errors_by_seed(
+        self, budget: Budget, problem: str, model: str, split: str = "test"
+    ) -> dict[int, float]:
+        """The errors of all initialisations that were trained."""
+        runs = {seed: planned(budget, problem, model, seed=seed) for seed in range(budget.seeds)}
+        errors = ((seed, self.error(run, split)) for seed, run in runs.items())
+        return {seed: error for seed, error in errors if error is not None}
+
     def mean_field_error(self, run: PlannedRun, split: str, space: str) -> float | None:
         """The same of the mean training output, on the run's problem."""
         return self._median(run, "mean_field_errors", split, space)
@@ -116,10 +126,10 @@ class Results:
     @cached_property
     def deviations(self) -> Mapping[str, list[str]]:
         """What of finished runs is not as planned, and of which; runs of no plan are left out."""
-        planned = {run.name: run for _, _, runs in self.plan for run in runs}
+        by_name = {run.name: run for _, _, runs in self.plan for run in runs}
         found: dict[str, list[str]] = {}
         for name in self.finished:
-            if name in planned and (words := self._deviations(planned[name])):
+            if name in by_name and (words := self._deviations(by_name[name])):
                 found.setdefault("; ".join(words), []).append(name)
         return found
 
@@ -128,7 +138,7 @@ class Results:
         if not (folder / "config.yaml").exists():
             return ["its configuration is not there"]
         changed = differences(read_config(folder), run.config)
-        return [f"{key} is {there}, not {planned}" for key, (there, planned) in changed.items()]
+        return [f"{key} is {there}, not {meant}" for key, (there, meant) in changed.items()]
 
     def benched(self, section: str, row: str) -> dict[str, list[dict[str, Any]]]:
         """That row of `cno bench` by device, of every file that has it, most rounds first."""
@@ -165,10 +175,10 @@ def _bench(path: Path) -> dict[str, Any]:
     return content if "device_kind" in content else {}
 
 
-def _command(name: str, damage: Damage, planned: tuple[str, Budget] | None) -> str:
-    """What makes a damaged run anew: the first study that has it, or its own configuration."""
-    if planned is not None:
-        study, budget = planned
+def _command(name: str, damage: Damage, wanted: tuple[str, Budget] | None) -> str:
+    """What makes a damaged run anew: the first study that wants it, or its own configuration."""
+    if wanted is not None:
+        study, budget = wanted
         return f"cno study {study} --budget {budget.name} --only '{name}'"
     folder = damage.file.parent
     return f"cno train --config {folder / 'config.yaml'} --out {folder}-again"
