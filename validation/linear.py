@@ -17,12 +17,13 @@ from torchcno.data.dataset import Normalization, load
 from torchcno.disk import read_json, write_json
 from torchcno.evaluation.errors import published_error, sample_errors, summary
 from torchcno.evaluation.linear import PENALTIES, linear_map
-from torchcno.problems import PROBLEMS, SPLITS, AllenCahn
+from torchcno.problems import PROBLEMS, SPLITS, AllenCahn, DiscontinuousTransport
 from torchcno.problems.problem import Problem
 
-# And another reading of allen-cahn's text, with initial data of a tenth.
+# And other readings of the text: initial data of a tenth, and disks with stairs.
 MEASURED = {name: problem() for name, problem in PROBLEMS.items()} | {
-    "allen-cahn, A = 1/π": AllenCahn(amplitude=1 / math.pi)
+    "allen-cahn, A = 1/π": AllenCahn(amplitude=1 / math.pi),
+    "discontinuous-transport, sampled": DiscontinuousTransport(edges="sampled"),
 }
 
 

@@ -1,17 +1,20 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from scipy.ndimage import gaussian_filter
 from scipy.stats import ncx2
 from torch import Generator
 
 from torchcno.grids import Grid
 from torchcno.problems.transport import DiscontinuousTransport, SmoothTransport
 
-BOTH = pytest.mark.parametrize("problem", [SmoothTransport(), DiscontinuousTransport()])
+BOTH = [SmoothTransport(), DiscontinuousTransport()]
+SAMPLED = DiscontinuousTransport(edges="sampled")
 
 
-@BOTH
+@pytest.mark.parametrize("problem", [*BOTH, SAMPLED])
 def test_transport_by_whole_grid_steps_is_a_shift(
     problem: SmoothTransport | DiscontinuousTransport, generator: Generator
 ) -> None:
@@ -21,7 +24,7 @@ def test_transport_by_whole_grid_steps_is_a_shift(
     torch.testing.assert_close(after[..., 6:, 12:], before[..., :-6, :-12], atol=1e-12, rtol=0)
 
 
-@BOTH
+@pytest.mark.parametrize("problem", BOTH)
 def test_transport_keeps_the_shape_and_moves_its_centre(
     problem: SmoothTransport | DiscontinuousTransport, generator: Generator
 ) -> None:
@@ -66,3 +69,37 @@ def test_band_limited_disks_hardly_overshoot() -> None:
     for fields in problem.pairs(generators, 64):
         assert fields.min() > -0.01
         assert fields.max() < 1.01
+
+
+def test_sampled_disks_are_filtered_samples(generator: Generator) -> None:
+    state = SAMPLED.sample_inputs(SAMPLED.solver_grid(64), 4, generator)
+    centre_x, centre_y, radius = SAMPLED._draw(4, generator.manual_seed(0)).T[..., None, None]
+    inside = slice(24, -24)  # where the filter meets no edge
+    y, x = SAMPLED.grid(128).mesh()
+    for channel, moved in enumerate((0.0, 0.2)):
+        disk = (y - moved - centre_y) ** 2 + (x - moved - centre_x) ** 2 <= radius**2
+        expected = gaussian_filter(disk.double().numpy(), (0, 1.75, 1.75), truncate=6)
+        found = state[:, channel].numpy()
+        np.testing.assert_allclose(
+            found[:, inside, inside], expected[:, inside, inside], atol=1e-12, rtol=0
+        )
+
+
+def test_sampled_disks_come_to_the_exact_ones_on_fine_grids(generator: Generator) -> None:
+    differences = []
+    for points in (64, 256, 1024):
+        exact, sampled = (
+            DiscontinuousTransport(edges=edges).sample_inputs(
+                Grid((points, points), "inclusive"), 1, generator.manual_seed(3)
+            )
+            for edges in ("exact", "sampled")
+        )
+        differences.append(float((exact - sampled).abs().mean()))
+    assert differences[0] > 4 * differences[1] > 16 * differences[2]
+
+
+def test_unknown_edges_list_what_there_is() -> None:
+    problem = DiscontinuousTransport()
+    object.__setattr__(problem, "edges", "round")  # past the type checker that runs with the tests
+    with pytest.raises(ValueError, match="exact, sampled"):
+        problem.__post_init__()

@@ -127,6 +127,16 @@ def test_a_linear_map_stands_beside_the_networks(tmp_path):
         assert row(table, "Darcy flow", "In", "linear map")["no network"] == "–"
 
 
+def test_what_stairs_are_worth_is_said_once_it_is_measured(tmp_path):
+    assert "stairs" not in table_1(Results(tmp_path), "normalized").note
+    errors = {"test": (0.5, 1.25), "ood": (0.75, 1.5)}
+    rows = {s: {"percent": {"sampled": {"disk": a, "moved": b}}} for s, (a, b) in errors.items()}
+    (tmp_path / "validation-disks.json").write_text(json.dumps(rows))
+    note = table_1(Results(tmp_path), "normalized").note
+    assert "the true disk has errors of 0.50 and 0.75 (in and out)" in note
+    assert "translated exactly 1.25 and 1.50;" in note
+
+
 def test_seeds_are_averaged_and_counted(tmp_path):
     for seed, error in enumerate((0.2, 0.3, 0.4)):
         finish(tmp_path, planned(PAPER, "darcy", "cno", seed=seed), error)
