@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from torchcno.disk import write_atomically
@@ -15,3 +17,11 @@ def test_what_fails_half_way_leaves_the_old_file_and_nothing_else(tmp_path, monk
         write_atomically(path, b"new and longer")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_who_reads_the_old_file_goes_on_reading_it(tmp_path):
+    path, held = tmp_path / "file", tmp_path / "held"
+    write_atomically(path, b"old")
+    os.link(path, held)
+    write_atomically(path, b"new and longer")
+    assert (path.read_bytes(), held.read_bytes()) == (b"new and longer", b"old")

@@ -1,6 +1,7 @@
 import subprocess
 import sys
 import typing
+from importlib.metadata import version
 
 import torchcno
 
@@ -21,3 +22,7 @@ def test_type_checkers_see_the_same_names():
 def test_importing_the_package_imports_no_torch():
     code = "import sys, torchcno; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_version_is_the_installed_one():
+    assert torchcno.__version__ == version("torchcno")

@@ -4,6 +4,7 @@ The public names, each imported from its home on first use, so that `cno --help`
 """
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ __all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return version("torchcno")
     if name not in _HOMES:
         raise AttributeError(f"module 'torchcno' has no attribute {name!r}")
     return getattr(import_module(f"torchcno.{_HOMES[name]}"), name)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchcno.evaluation.aliasing import aliasing_errors, audit
+from torchcno.evaluation.aliasing import Audit, Rung, Translation, aliasing_errors, audit
 from torchcno.evaluation.translation import translated
 from torchcno.grids import unit_positions
 from torchcno.models.cno import CNO, CNOConfig
@@ -232,3 +232,20 @@ def test_the_module_is_left_as_it_was(waves):
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), weights, strict=True))
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
     assert all(p.grad is None and p.requires_grad for p in model.parameters())
+
+
+def test_a_verdict_counts_what_is_folded_and_what_translations_show():
+    ladder = (Rung((8, 8), aliasing=0.9, folded=0.3), Rung((12, 12), failure="refused"))
+    translations = (Translation(0.5, 0.2), Translation(1.0, 0.4))
+    verdicts = {
+        (ladder, ()): 0.3,
+        ((), translations): 0.4,
+        (ladder, translations): 0.4,
+        (ladder, translations[:1]): 0.3,
+    }
+    for (rungs, moves), worst in verdicts.items():
+        found = Audit("x", "periodic", (16, 16), rungs, moves, ())
+        assert found.worst == worst
+        assert found.passes(worst)
+        assert not found.passes(0.9 * worst)
+    assert not Audit("x", "periodic", None, (), (), ()).passes(1.0)

@@ -1,20 +1,25 @@
+import copy
 import errno
 import fcntl
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError
+from typing import ClassVar
 
 import pytest
 import torch
 
+from torchcno.data.dataset import Normalization
 from torchcno.data.dataset import load as load_fields
+from torchcno.evaluation.errors import published_error, sample_errors, summary
 from torchcno.experiments import run
 from torchcno.experiments.run import Watch, refuse_existing, resume_run, train_run
 from torchcno.experiments.run_config import RunConfig, read_config, write_tree
 from torchcno.experiments.trained import load
 from torchcno.models import MODELS
 from torchcno.problems import PROBLEMS
+from torchcno.problems.poisson import Poisson
 from torchcno.training import Hardware, load_tensors
 
 
@@ -67,6 +72,60 @@ def test_a_loaded_run_is_the_network_between_the_normalisations(tiny_run, tiny_c
     assert torch.equal(operator.predict(fields.inputs), by_hand)
     weights, _ = load_tensors(tiny_run / "model.safetensors")
     assert all(torch.equal(weights[k], v) for k, v in operator.network.state_dict().items())
+
+
+@dataclass(frozen=True)
+class HalfPoisson(Poisson):
+    """Poisson's equation whose left half counts, in physical values."""
+
+    name: ClassVar = "half-poisson"
+    normalized: ClassVar = False
+
+    def mask(self, inputs):
+        """The left half."""
+        return torch.arange(inputs.shape[-1]).expand(inputs.shape) < inputs.shape[-1] // 2
+
+
+@pytest.mark.parametrize("problem", [Poisson(K=4), HalfPoisson(K=4)])
+def test_a_run_is_that_of_its_seed_its_training_set_and_its_mask(
+    problem, tiny_config, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(PROBLEMS, problem.name, type(problem))
+    config = replace(tiny_config, problem=problem, seed=1)
+    seen = {}
+
+    def watched(network, train, val, *rest, **options):
+        seen.update(weights=copy.deepcopy(network.state_dict()), train=train, val=val, **options)
+        return fit(network, train, val, *rest, **options)
+
+    fit = run.fit
+    monkeypatch.setattr(run, "fit", watched)
+    result = train_run(config, tmp_path)
+
+    torch.manual_seed(1)
+    first = MODELS["cno"](config.architecture).state_dict()
+    assert all(torch.equal(seen["weights"][name], first[name]) for name in first)
+    assert (seen["seed"], seen["mask"]) == (1, problem.mask)
+
+    def fields(split, samples=None):
+        where = {"folder": config.data, "resolution": 24}
+        return load_fields(problem, split, samples=samples, **where)
+
+    train = fields("train", samples=8)
+    scaling = Normalization.fit(train) if problem.normalized else Normalization.identity()
+    operator = load(tmp_path)
+    assert operator.normalization == scaling
+    assert torch.equal(seen["train"].targets, scaling.normalize_outputs(train.outputs))
+    assert torch.equal(seen["val"].inputs, scaling.normalize_inputs(fields("val").inputs))
+
+    test = fields("test")
+    predictions = {
+        "errors": operator.predict(test.inputs),
+        "mean_field_errors": train.outputs.mean(0).expand_as(test.outputs),
+    }
+    for name, prediction in predictions.items():
+        expected = published_error(summary(sample_errors(prediction, test, scaling, problem.mask)))
+        assert published_error(result[name]["test"]) == pytest.approx(expected, rel=1e-5)
 
 
 def test_batches_make_no_difference(tiny_run):

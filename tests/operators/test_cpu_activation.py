@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+from numba import njit
 
+from torchcno.operators import cpu_activation
 from torchcno.operators.activation import SIGMAS, Activation, filtered_activation
 from torchcno.operators.cpu_activation import launch_backward, launch_forward
 from torchcno.operators.filters import WindowedSinc
@@ -108,3 +110,16 @@ def test_gradients_can_be_differentiated_again():
         (gradient,) = torch.autograd.grad(way(x).square().sum(), x, create_graph=True)
         seconds.append(torch.autograd.grad(gradient.square().sum(), x)[0])
     torch.testing.assert_close(*seconds)
+
+
+def test_where_nothing_can_be_kept_loops_are_compiled_all_the_same(monkeypatch):
+    def without_a_folder(**options):
+        def refuse(function):
+            raise RuntimeError(f"cannot cache function {function.__name__!r}: no locator available")
+
+        return refuse if options.get("cache") else njit(**options)
+
+    monkeypatch.setattr(cpu_activation, "njit", without_a_folder)
+    next_number = cpu_activation.kept()(lambda number: number + 1)
+    assert next_number(2) == 3
+    assert next_number.nopython_signatures  # compiled, not interpreted

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -104,6 +105,46 @@ def test_paper_sizes() -> None:
     assert sizes["smooth-transport"] == sizes["discontinuous-transport"] == (512, 256, 256, 256)
     assert sizes["allen-cahn"] == sizes["darcy"] == (256, 128, 128, 128)
     assert sizes["navier-stokes"] == (750, 128, 128, 128)
+
+
+# Section 3 and the supplement: constants in distribution, and those that differ out of it.
+CONSTANTS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
+    "poisson": ({"K": 16, "r": -0.5}, {"K": 20}),
+    "wave": ({"K": 24, "r": 1.0, "c": 0.1, "T": 5.0}, {"K": 32, "r": 0.85}),
+    "smooth-transport": (
+        {"velocity": (0.2, 0.2), "T": 1.0, "centre": (0.2, 0.4), "variance": (0.003, 0.009)},
+        {"centre": (0.4, 0.6)},
+    ),
+    "discontinuous-transport": (
+        {"velocity": (0.2, 0.2), "T": 1.0, "centre": (0.2, 0.4), "radius": (0.1, 0.2)},
+        {"centre": (0.4, 0.6)},
+    ),
+    "allen-cahn": (
+        {"K": 24, "r": (1.0, 1.0), "amplitude": math.pi, "epsilon": 220.0, "T": 2e-4},
+        {"K": 16, "r": (0.85, 1.15)},
+    ),
+    "navier-stokes": (
+        {"rho": 0.1, "delta": 0.025, "p": 10, "T": 1.0, "N": 128, "epsilon": 0.05},
+        {"rho": 0.09, "offset": 0.2},
+    ),
+    "darcy": ({"variance": 0.1, "length": 0.1, "high": 12.0, "low": 3.0}, {"length": 0.05}),
+    "airfoil": ({"bumps": 10}, {"bumps": 15}),
+    "vorticity": (
+        {"tau": 7.0, "scale": 7**1.5, "alpha": 2.5, "nu": 1e-3, "forcing": 0.1, "T": 30.0},
+        {"tau": 10.0, "scale": 10**1.5},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_paper_constants(name: str) -> None:
+    problem = PROBLEMS[name]()
+    within, beyond = CONSTANTS[name]
+    found = {field: getattr(problem, field) for field in within}
+    assert found == within
+    assert dict(problem.ood) == beyond
+    outside = problem.for_split("ood")
+    assert {field: getattr(outside, field) for field in beyond} == dict(problem.ood)
 
 
 def test_unknown_split_lists_the_splits() -> None:

@@ -13,6 +13,8 @@ from torch import nn
 from torchcno.metrics import relative_l1
 from torchcno.training import Diverged, Interrupted, Pairs, Recipe, fit, load_into, load_tensors
 from torchcno.training.loop import laid_out
+from torchcno.training.losses import LOSSES
+from torchcno.training.schedules import learning_rate
 
 RECIPE = Recipe(epochs=3, batch_size=8, learning_rate=1e-2)
 
@@ -75,6 +77,35 @@ def test_the_best_weights_on_validation_are_kept_and_left_in_the_model(tmp_path)
     for network in (model, stored):
         error = relative_l1(network(val.inputs), val.targets).mean().item()
         assert error == pytest.approx(min(errors), rel=1e-6)
+
+
+def test_a_batch_and_its_targets_are_moved_by_one_symmetry_and_the_next_by_another(
+    tmp_path, monkeypatch
+):
+    u = torch.arange(16.0).view(1, 1, 4, 4).repeat(8, 1, 1, 1)
+    train = Pairs(u, 2 * u)  # all samples alike: what differs was moved
+    seen = []
+
+    def spy(prediction, target):
+        seen.append((prediction.detach() / model.weight.detach(), target))
+        return (prediction - target).abs().mean()
+
+    monkeypatch.setitem(LOSSES, "relative-l1", spy)
+    model = nn.Conv2d(1, 1, 1, bias=False)  # commutes with every symmetry
+    recipe = replace(RECIPE, epochs=1, batch_size=2, augmentation="square")
+    fit(model, train, train, recipe, tmp_path)
+    for inputs, targets in seen:
+        torch.testing.assert_close(targets, 2 * inputs)
+        assert torch.equal(targets[0], targets[1])
+    assert len(seen) == 4
+    assert len({tuple(targets[0].flatten().tolist()) for _, targets in seen}) > 1
+
+
+def test_a_step_has_the_rate_of_its_middle(tmp_path):
+    recipe = replace(RECIPE, epochs=2, schedule="cosine", warmup=0.0)
+    fit(affine(), linear_data(40), linear_data(8), recipe, tmp_path)  # five steps an epoch
+    for row in rows(tmp_path):
+        assert row["learning_rate"] == learning_rate(recipe, row["epoch"] - 0.1)
 
 
 def test_patience_stops_so_many_epochs_after_the_best(tmp_path):

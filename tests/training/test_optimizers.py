@@ -1,10 +1,12 @@
 """What a recipe's optimiser does is its definition, however many kernels it takes."""
 
+import pytest
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 from torch.optim import AdamW
 
-from torchcno.training.optimizers import adamw
+from torchcno.training import Recipe
+from torchcno.training.optimizers import OPTIMIZERS, adamw, optimizer_of
 
 
 def weights() -> list[Tensor]:
@@ -30,3 +32,11 @@ def test_adamw_of_real_and_complex_weights_is_torch_s_one_by_one():
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
     assert all(group["fused"] or group["foreach"] for group in fast.param_groups)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_recipe_s_rate_and_decay_are_its_optimiser_s(name):
+    recipe = Recipe(optimizer=name, learning_rate=0.02, weight_decay=0.3)
+    optimizer = optimizer_of(nn.Conv2d(2, 3, 3), recipe, torch.device("cpu"))
+    for group in optimizer.param_groups:
+        assert (group["lr"], group["weight_decay"]) == (0.02, 0.3)

@@ -35,8 +35,21 @@ LANES = 64  # planes side by side, at least: enough for loops over them to be wo
 Rows = tuple[np.ndarray, np.ndarray]  # indices and values of a matrix's non-zeros, row by row
 # Sums may be reordered and fused; NaN and infinity stay what they are.
 FAST = {"contract", "reassoc", "nsz"}
-compiled = njit(nogil=True, cache=True, fastmath=FAST)
-inlined = njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
+
+
+def kept(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile, and keep that on disk; where nothing can be written, compile in every process."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        try:
+            return njit(nogil=True, cache=True, fastmath=FAST, **options)(function)
+        except RuntimeError:  # Numba finds no folder for it
+            return njit(nogil=True, fastmath=FAST, **options)(function)
+
+    return decorate
+
+
+compiled, inlined = kept(), kept(forceinline=True)
 
 
 @compiled
