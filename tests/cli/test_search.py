@@ -28,6 +28,21 @@ def test_a_search_goes_on_to_more_trials(cno, tiny, tmp_path, monkeypatch: pytes
     }
 
 
+def test_failed_trials_are_told(cno, tiny, tmp_path, monkeypatch: pytest.MonkeyPatch):
+    def perform(request, environment):
+        if request["folder"].endswith("0001"):
+            return {"state": "failed", "error": "the disk is full."}
+        return jobs.answer(request)
+
+    monkeypatch.setattr(jobs, "perform", perform)
+    words = ["search", *tiny, *SEARCH, "--train.epochs", 1, "--out", tmp_path, "--trials", 2]
+    outcome = cno(*words)
+    assert outcome.code == 1
+    assert "1 of 2 trials failed, trial 1 because the disk is full" in outcome.err
+    assert "the same command tries them again" in outcome.err
+    assert (tmp_path / "result.json").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -29,8 +29,9 @@ DESCRIPTION = """\
 Train many configurations of a model on a problem and keep the one that does best on
 validation, as in the paper; only that one sees test data.
 
-The ranges are those of the authors' implementation. A field that is given as an option is
-fixed, and --range gives another range. Every trial is a run folder, DIR/trials/NUMBER. The same
+The ranges are those of the authors' implementation, but for the learning rate of presets with
+Muon, which is fixed. A field that is given as an option is fixed too, and --range gives another
+range. No configuration is drawn twice at random. Every trial is a run folder, DIR/trials/NUMBER. The same
 command goes on with an interrupted search, raises the number of trials, or lends a hand to one
 that runs."""
 Parameters = restricted_number_type("a number of 1 or more", float, (">=", 1))
@@ -63,6 +64,15 @@ def main(arguments: Sequence[str]) -> None:
         f"Trial {result['best']} is the best: {given.out / 'best.yaml'}; all trials are in "
         f"{given.out / 'trials.csv'}, size and time in {given.out / 'figure.png'}."
     )
+    if len(rows) < given.trials:
+        print(f"The ranges have {len(rows)} configurations; all were tried.")
+    failed = [row for row in rows if row.state == "unfinished"]
+    if failed:
+        raise Stop(
+            1,
+            f"{len(failed)} of {len(rows)} trials failed, trial {failed[0].number} because "
+            f"{failed[0].error or 'it stopped'}; the same command tries them again.",
+        )
 
 
 def search_parser(base: RunConfig | None) -> ArgumentParser:

@@ -85,6 +85,33 @@ def test_the_report_evaluates_the_best_trial_only(alone, data):
     assert [row["device"] for row in table] == [row.size.device for row in rows] == devices
 
 
+def test_a_search_may_be_moved(alone, data, tmp_path):
+    study, folder = alone
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    rows = [replace(row, folder="/gone/trials/0000") for row in trial_rows(study, small.TRIALS)]
+    best = best_of(rows).number
+    assert write_report(small.search(data), rows, tmp_path)["folder"] == f"trials/{best:04d}"
+    shutil.rmtree(tmp_path / "trials")
+    with pytest.raises(ValueError, match=r"cno evaluate /gone/trials/0000` there"):
+        write_report(small.search(data), rows, tmp_path)
+
+
+def test_there_are_no_more_trials_than_configurations(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(driver, "LOOK", 0.05)
+    diverged = {"state": "diverged", "error": "the loss is nan."}
+    monkeypatch.setattr("torchcno.experiments.jobs.perform", lambda r, e: diverged)
+    study = run_search(small.search(data), tmp_path, 99)
+    assert len(study.trials) == len({tuple(t.params.items()) for t in study.trials}) == 12
+
+
+def test_what_cannot_be_tested_is_not_trained(data, tmp_path):
+    base = small.search(data).space.base
+    coarse = replace(base, problem=replace(base.problem, K=16), resolution=20)
+    with pytest.raises(ValueError, match="does not resolve K = 20"):
+        run_search(Search(Space(coarse, small.RANGES)), tmp_path / "search", 1)
+    assert not (tmp_path / "search").exists()
+
+
 def test_a_killed_search_ends_with_the_trials_of_one_left_alone(
     alone, data, tmp_path, in_this_process
 ):
@@ -194,7 +221,9 @@ def test_successive_halving_stops_what_lags(data, tmp_path, monkeypatch):
 def test_tpe_proposes_only_what_counts(data):
     """After the startup the sampler asks a model of the errors; a budget still holds."""
     base = small.search(data).space.base
-    space = Space.of(base, small.RANGES, ("model.modes", "model.pad"), max_parameters=500)
+    ranges = small.RANGES | {"train.batch_size": (1, 2, 4, 8)}
+    space = Space.of(base, ranges, ("model.modes", "model.pad"), max_parameters=500)
+    assert 30 <= space.count(99) < 96
     study = optuna.create_study(sampler=SAMPLERS["tpe"](Search(space, "tpe")))
     for _ in range(30):
         trial = study.ask(distributions(space))

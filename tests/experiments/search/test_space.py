@@ -60,10 +60,21 @@ def test_draws_are_uniform_over_what_counts():
     widths = (32, 64, 128, 256, 512)
     space = Space(base, {"model.width": widths}, max_parameters=4 * 10**6)
     n = 400
-    counts = Counter(space.draw(0, number)["model.width"] for number in range(n))
+    counts = Counter(space.draw(seed, number=seed % 4)["model.width"] for seed in range(n))
     assert set(counts) == set(widths[:-1])
     sigma = (n * 0.25 * 0.75) ** 0.5
     assert all(abs(count - n / 4) < 5 * sigma for count in counts.values())
+
+
+def test_no_configuration_is_drawn_twice():
+    base = RunConfig.resolve("poisson", "ffnn", "paper")
+    ranges = {"model.width": (32, 64, 512), "model.layers": (4, 8)}
+    space = Space(base, ranges, max_parameters=4 * 10**6)  # not of width 512
+    drawn = {tuple(space.draw(0, number).values()) for number in range(4)}
+    assert drawn == {(width, layers) for width in (32, 64) for layers in (4, 8)}
+    assert (space.count(3), space.count(30)) == (3, 4)
+    with pytest.raises(ValueError, match="beyond 4 configurations no valid one"):
+        space.draw(0, 4)
 
 
 def test_fixed_fields_keep_the_values_of_the_base():
@@ -78,3 +89,11 @@ def test_fixed_fields_keep_the_values_of_the_base():
 def test_a_schedule_without_steps_has_no_gamma_to_search():
     assert "train.gamma" in space_of("unet").ranges
     assert "train.gamma" not in Space.of(RunConfig.resolve("poisson", "unet", "best")).ranges
+
+
+def test_rates_of_adamw_are_not_searched_for_another_optimiser():
+    muon = RunConfig.resolve("wave", "cno", "best")
+    assert muon.train.optimizer == "muon"
+    assert "train.learning_rate" not in Space.of(muon).ranges
+    assert "train.learning_rate" in Space.of(muon, {"train.learning_rate": (2e-3, 4e-3)}).ranges
+    assert "train.learning_rate" in space_of("cno").ranges

@@ -18,7 +18,9 @@ from pathlib import Path
 
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
+from torch import Generator
 
+from torchcno.experiments.evaluate import EVALUATED
 from torchcno.experiments.job_process import Answer, stop
 from torchcno.experiments.jobs import (
     Job,
@@ -28,8 +30,14 @@ from torchcno.experiments.jobs import (
     stopping_on_error,
     workers,
 )
+from torchcno.experiments.run_config import RunConfig
 from torchcno.experiments.search.space import parameters_of
-from torchcno.experiments.search.study import Search, open_study, refuse_another_search
+from torchcno.experiments.search.study import (
+    Search,
+    open_study,
+    refuse_another_search,
+    trial_folder,
+)
 from torchcno.training.run_folder import RunFolder
 
 CLAIM = 30.0  # seconds between two confirmations of a claim
@@ -56,8 +64,10 @@ def run_search(
 ) -> Study:
     """Bring the first `trials` trials of `search` to their ends, with whoever else works on it.
 
-    Trials see no test data. Returns the study when all are done, here or elsewhere, but for those
-    that failed here: their errors are in the study, and another call tries them again.
+    There are no more of them than the ranges have configurations, and those that are drawn at
+    random are never alike. Trials see no test data. Returns the study when all are done, here or
+    elsewhere, but for those that failed here: their errors are in the study, and another call tries
+    them again.
 
     >>> space = Space.of(RunConfig.resolve("poisson", "cno"))
     >>> study = run_search(Search(space), "runs/search", trials=30)
@@ -66,11 +76,20 @@ def run_search(
         raise ValueError(f"{trials} trials; use at least 1.")
     folder = Path(out)
     refuse_another_search(search, folder)
+    refuse_unmade(search.space.base)
+    trials = search.space.count(trials)
     example = Job(folder, search.space.base, gpus=means.gpus)
     with workers(means.parallel, means.cluster, [example]) as pool:
         study = open_study(search, folder, means.storage)
         _Driver(search, folder, trials, means.gpus, study, pool).run(on_update)
     return study
+
+
+def refuse_unmade(config: RunConfig) -> None:
+    """Refuse a problem without test data at this resolution: the best trial is judged by them."""
+    grid = config.problem.solver_grid(config.resolution)
+    for split in EVALUATED:
+        config.problem.for_split(split).sample_inputs(grid, 1, Generator())
 
 
 @dataclass
@@ -121,7 +140,7 @@ class _Driver:
         }
         config = space.config(choice)
         trial.set_user_attr("parameters", parameters_of(config))
-        folder = self.folder / "trials" / f"{trial.number:04d}"
+        folder = trial_folder(self.folder, trial.number)
         job = Job(folder, config, splits=("val",), gpus=self.gpus)
         self.trial_of[folder] = trial
         self.running[self.pool.submit(job)] = job

@@ -17,7 +17,7 @@ from torchcno.experiments.figures.curves import Size, draw_efficiency
 from torchcno.experiments.figures.pictures import png
 from torchcno.experiments.paper import MODEL_TITLES
 from torchcno.experiments.run_config import write_tree
-from torchcno.experiments.search.study import Search
+from torchcno.experiments.search.study import Search, trial_folder
 
 STATES = {
     TrialState.COMPLETE: "finished",
@@ -97,19 +97,15 @@ def write_report(
     base = search.space.base
     sizes = {MODEL_TITLES[base.model]: [row.size for row in rows if row.size is not None]}
     write_atomically(folder / "figure.png", png(draw_efficiency(sizes)))
-    if not Path(best.folder, "model.safetensors").exists():
-        raise ValueError(
-            f"the best trial, {best.number}, lies in {best.folder} of another machine; "
-            f"run `cno evaluate {best.folder}` there."
-        )
-    evaluations = evaluate_run(best.folder, device=device)
+    run = _found(best, folder)
+    evaluations = evaluate_run(run, device=device)
     result = {
         "problem": base.problem.name,
         "model": base.model,
         "trials": len(rows),
         "finished": sum(row.validation_error is not None for row in rows),
         "best": best.number,
-        "folder": _within(Path(best.folder), folder),
+        "folder": _within(run, folder),
         "validation_error": best.validation_error,
         "parameters": best.parameters,
         "seconds_per_epoch": best.seconds_per_epoch,
@@ -118,6 +114,18 @@ def write_report(
     }
     write_json(result, folder / "result.json")
     return result
+
+
+def _found(best: TrialRow, folder: Path) -> Path:
+    """Where the run of the best trial lies: in its search, which may have been moved, or beyond."""
+    places = trial_folder(folder.absolute(), best.number), Path(best.folder)
+    for place in places:
+        if (place / "model.safetensors").exists():
+            return place
+    raise ValueError(
+        f"the best trial, {best.number}, lies in {best.folder} of another machine; "
+        f"run `cno evaluate {best.folder}` there."
+    )
 
 
 def _within(path: Path, folder: Path) -> str:

@@ -1,6 +1,7 @@
 """What a search chooses from: a run, some fields of which are open."""
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_type_hints
@@ -44,6 +45,8 @@ class Space:
         }
         if base.train.schedule != "step":
             paper.pop("train.gamma", None)  # only the steps know it
+        if base.train.optimizer != "adamw":
+            paper.pop("train.learning_rate", None)  # the authors' are AdamW's
         merged = {name: values for name, values in paper.items() if name not in fixed} | {
             name: tuple(values) for name, values in ranges.items()
         }
@@ -78,19 +81,37 @@ class Space:
         return f"it has {parameters:,} parameters." if parameters > self.max_parameters else ""
 
     def draw(self, seed: int, number: int) -> dict[str, Any]:
-        """A choice that counts, all of them equally likely; it depends on (seed, number) alone."""
-        generator = np.random.default_rng((seed, number))
-        for _ in range(DRAWS):
-            choice = {
-                name: values[generator.integers(len(values))]
-                for name, values in self.ranges.items()
-            }
-            if not self.refusal(choice):
-                return choice
+        """The choice of that `number` in a random order, given by `seed`, of all that count."""
+        counted = refused = 0
+        for choice in self._shuffled(seed):
+            refused = refused + 1 if self.refusal(choice) else 0
+            if refused == DRAWS:
+                break
+            if not refused:
+                if counted == number:
+                    return choice
+                counted += 1
         raise ValueError(
-            f"{DRAWS} configurations were drawn and none was valid, the last because "
-            f"{self.refusal(choice)} Narrow the ranges to those that are."
+            f"beyond {counted} configurations no valid one was found in the ranges; use fewer "
+            "trials, or other ranges."
         )
+
+    def _shuffled(self, seed: int) -> Iterator[dict[str, Any]]:
+        """Every choice once, in a random order."""
+        generator = np.random.default_rng(seed)
+        sizes = [len(values) for values in self.ranges.values()]
+        seen: set[tuple[int, ...]] = set()
+        while len(seen) < math.prod(sizes):
+            positions = tuple(int(i) for i in generator.integers(sizes))
+            if positions not in seen:
+                seen.add(positions)
+                items = zip(self.ranges.items(), positions, strict=True)
+                yield {name: values[i] for (name, values), i in items}
+
+    def count(self, most: int) -> int:
+        """How many choices count, or `most` where there are more."""
+        counting = (choice for choice in self._choices() if not self.refusal(choice))
+        return sum(1 for _ in itertools.islice(counting, most))
 
     def check(self) -> None:
         """Refuse ranges without a single run that counts."""

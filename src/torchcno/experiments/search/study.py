@@ -141,6 +141,11 @@ PRUNERS: dict[str, Callable[[Search], BasePruner]] = {
 }
 
 
+def trial_folder(folder: Path, number: int) -> Path:
+    """The run folder of a trial of the search in `folder`."""
+    return folder / "trials" / f"{number:04d}"
+
+
 def open_study(search: Search, folder: Path, url: str | None = None) -> Study:
     """The study of a search in the database at `url`, or in its folder; a new one if need be."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
