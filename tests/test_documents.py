@@ -1,6 +1,8 @@
-"""The code in documents runs as it stands."""
+"""The code in documents runs as it stands, and the numbers of the README are those of results."""
 
+import json
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -38,3 +40,87 @@ def test_the_readme() -> None:
     assert relative_l1(names["v"], names["u"].float()).item() < 0.05
     exec(compile(network, "README.md", "exec"), names)
     assert names["v"].shape == (8, 1, 128, 128)
+
+
+RESULTS = DOCUMENTS.parent / "results"
+
+
+def read(name: str) -> Any:
+    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
+
+
+def of_tables(table: str, column: str, *labels: str) -> Any:
+    """A number of the report: of the row whose first words are `labels`."""
+    (row,) = (
+        row
+        for row in read("report/report.json")["tables"][table]
+        if list(row.values())[: len(labels)] == list(labels)
+    )
+    return row["values"][column]
+
+
+def slower(bench: str, section: str, fused: str, plain: str) -> float:
+    """In percent, what filters add to a step."""
+    return 100 * (read(bench)[section][fused]["ratios"][plain] - 1)
+
+
+def changes(model: str, by: str) -> float:
+    return of_tables("resolution", "any grids", model, by)
+
+
+def apart(problem: str) -> float:
+    """CNO's largest test error over its least, of its initialisations."""
+    label = "ours, paper, 3 initialisations"
+    ends = of_tables("table-13", "CNO", problem, "In", label)
+    return ends["most"] / ends["least"]
+
+
+def filters(problem: str) -> float:
+    """The error out of distribution without filters over the CNO's."""
+    row = (problem, "Out", "ours, paper")
+    plain, cno = (of_tables("table-13", column, *row) for column in ("CNO w/o filters", "CNO"))
+    return plain / cno
+
+
+STATED = {
+    r"on an H200: ([\d.]+) ms, (\d+) % more": lambda: (
+        read("bench-h200.json")["training"]["fused"]["milliseconds"],
+        slower("bench-h200.json", "training", "fused", "no-filters"),
+    ),
+    r"bench-h200.json\); (\d+) % in": lambda: (
+        slower("bench-ablations-h200.json", "training", "fused", "no-filters"),
+    ),
+    r"at 128² (\d+) % in": lambda: (
+        slower("bench-h200-rows.json", "sizes", "fused-128", "no-filters-128"),
+    ),
+    r"changes by ([\d.]+) % \(`paper`\) and ([\d.]+) % \(`best`\)": lambda: tuple(
+        100 * (changes("CNO", f"ours, {preset}") - 1) for preset in ("paper", "best")
+    ),
+    r"that of FNO by (\d+) %, that of U-Net by a factor of ([\d.]+)": lambda: (
+        100 * (changes("FNO", "ours, paper") - 1),
+        changes("UNet", "ours, paper"),
+    ),
+    r"airfoil flows on an H200 in (\d+) s": lambda: (read("airfoil-data.json")["seconds"],),
+    r"lie (\d+) % apart on navier-stokes": lambda: (100 * (apart("Navier-Stokes equations") - 1),),
+    r"a factor of (\d), (\d) and (\d) on poisson, allen-cahn and discontinuous": lambda: (
+        apart("Poisson equation"),
+        apart("Allen-Cahn equation"),
+        apart("Discontinuous transport"),
+    ),
+    r"are ([\d.]+) times as large on navier-stokes, ([\d.]+) times on darcy": lambda: (
+        filters("Navier-Stokes equations"),
+        filters("Darcy flow"),
+    ),
+    r"exact solution misses by ([\d.]+) to ([\d.]+) %": lambda: tuple(
+        read("validation-disks.json")["test"]["percent"]["sampled"].values()
+    ),
+}
+
+
+@pytest.mark.parametrize("pattern", STATED)
+def test_numbers_in_the_readme_are_measured(pattern: str) -> None:
+    text = " ".join((DOCUMENTS.parent / "README.md").read_text(encoding="utf-8").split())
+    (found,) = re.finditer(pattern, text)
+    for said, measured in zip(found.groups(), STATED[pattern](), strict=True):
+        digit = 10.0 ** int(Decimal(said).as_tuple().exponent)
+        assert abs(float(said) - measured) <= 0.501 * digit

@@ -31,9 +31,9 @@ validation, as in the paper; only that one sees test data.
 
 The ranges are those of the authors' implementation, but for the learning rate of presets with
 Muon, which is fixed. A field that is given as an option is fixed too, and --range gives another
-range. No configuration is drawn twice at random. Every trial is a run folder, DIR/trials/NUMBER. The same
-command goes on with an interrupted search, raises the number of trials, or lends a hand to one
-that runs."""
+range. No configuration is drawn twice at random. Every trial is a run folder,
+DIR/trials/NUMBER. The same command goes on with an interrupted search, raises the number of
+trials, or lends a hand to one that runs."""
 Parameters = restricted_number_type("a number of 1 or more", float, (">=", 1))
 EXAMPLES = """
 cno search poisson cno --trials 30 --out runs/search
