@@ -77,6 +77,20 @@ def test_mirrored_incidence_mirrors_the_lift(small):
     assert lifts[0] > 0.05
 
 
+def test_the_units_of_the_free_stream_scale_the_flow_and_nothing_else(small):
+    """Mach number and incidence make the flow: air at sea level is that of unit density."""
+    mesh, air = c_mesh(rae2822(), small), FreeStream(density=1.225, pressure=101325.0)
+    unit, flow = (steady_flow(mesh, stream, BRIEF) for stream in (FreeStream(), air))
+    torch.testing.assert_close(flow.state, unit.state * air.units()[:, None, None])
+    torch.testing.assert_close(FreeStream().state() * air.units(), air.state())
+    for ours, expected in zip(
+        flow.boundary.forces(flow.state), (unit.lift, unit.drag), strict=True
+    ):
+        torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(flow.lift, unit.lift, rtol=1e-12, atol=0)
+    torch.testing.assert_close(flow.surface_pressure(), unit.surface_pressure())
+
+
 @pytest.fixture(scope="module")
 def subsonic(small):
     """NACA0012 at Mach 0.5 and 1.25° on a mesh and on the one twice as fine."""
