@@ -88,3 +88,6 @@ def test_bad_shapes_are_refused():
         Tabulated(((0.0, 0.0), (0.5, 0.1), (1.0, 0.0), (0.5, -0.1)))
     with pytest.raises(ValueError, match=r"give \(batch, 2n\)"):
         perturbed(rae2822(), torch.rand(3, 5))
+    for position in (0.0, 1.0):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            Naca4(camber_position=position)

@@ -114,3 +114,8 @@ def test_bad_meshes_are_refused():
         MeshConfig(far_field=1.0)
     with pytest.raises(ValueError, match=r"\(0, 1\]"):
         MeshConfig(trailing_edge=0.0)
+    with pytest.raises(ValueError, match=r"growth 0\.0 at the wall"):
+        MeshConfig(wall=0.0)
+    for focus in (0.0, 1.0):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            MeshConfig(focus=focus)

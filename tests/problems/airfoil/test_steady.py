@@ -178,3 +178,15 @@ def test_a_vacuum_is_flagged(small):
     flow = steady_flow(c_mesh(rae2822(), small), config=SteadyConfig(cfl=500.0, ramp=200.0))
     assert not flow.converged.any()
     assert "vacuum" in flow.notes()[0]
+
+
+@pytest.mark.parametrize("field", ["cfl", "levels", "coarse_steps", "cycles", "check_every"])
+def test_a_march_that_makes_no_step_is_refused(field):
+    nothing = type(getattr(SteadyConfig(), field))(0)
+    with pytest.raises(ValueError, match=f"{field} is {nothing}; use a positive number"):
+        SteadyConfig(**{field: nothing})
+
+
+def test_negative_settings_of_a_march_are_refused():
+    with pytest.raises(ValueError, match=r"ramp is -0\.1; use zero or"):
+        SteadyConfig(ramp=-0.1)

@@ -43,6 +43,13 @@ class Naca4(Shape):
     camber: float = 0.0  # m
     camber_position: float = 0.4  # p
 
+    def __post_init__(self) -> None:
+        if not 0 < self.camber_position < 1:
+            raise ValueError(
+                f"camber_position = {self.camber_position} must lie between 0 and 1; without "
+                "camber any will do."
+            )
+
     def surfaces(self, x: Float[Tensor, " point"]) -> tuple[Surface, Surface]:
         """See `Shape.surfaces`; a batch of one."""
         quartic = x * (-0.1260 + x * (-0.3516 + x * (0.2843 - 0.1036 * x)))

@@ -36,6 +36,13 @@ class MeshConfig:
             )
         if self.far_field < 2:
             raise ValueError(f"far_field = {self.far_field} is too near; use at least 2 chords.")
+        if not 0 < self.focus < 1:
+            raise ValueError(
+                f"focus = {self.focus} must lie between 0 and 1, inside the nose; use half its "
+                "radius."
+            )
+        if not self.wall > 0:
+            raise ValueError(f"growth {self.wall} at the wall; use a positive number.")
         if not (0 < self.nose <= 1 and 0 < self.trailing_edge <= 1):
             raise ValueError(
                 f"spacings {self.nose} at the nose and {self.trailing_edge} at the trailing edge "

@@ -48,6 +48,14 @@ class SteadyConfig:
     lift_tolerance: float = 1e-4  # change of lift from one look to the next
     residual_fall: float = 1e-3  # residual over that of the uniform flow
 
+    def __post_init__(self) -> None:
+        for name in ("cfl", "levels", "coarse_steps", "cycles", "check_every"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; use a positive number.")
+        for name in ("ramp", "start_cycles", "lift_tolerance", "residual_fall"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; use zero or a positive number.")
+
     def cfl_at(self, cycles: int) -> float:
         """The CFL number after some cycles on a mesh."""
         return min(self.cfl, 1 + self.ramp * cycles)
