@@ -74,8 +74,20 @@ def test_crossing_surfaces_are_found():
     assert crossing(shape).tolist() == [False, True]
 
 
+def test_a_table_of_another_chord_or_order_is_refused():
+    points = torch.tensor(rae2822().points, dtype=torch.float64)
+    for wrong in (100 * points, 0.5 * points, points + 0.1, points - 0.1):
+        with pytest.raises(ValueError, match="move and scale the points"):
+            Tabulated(tuple((x, y) for x, y in wrong.tolist()))
+    with pytest.raises(ValueError, match="Selig"):
+        Tabulated(rae2822().points[::-1])
+
+
 def test_bad_shapes_are_refused():
     with pytest.raises(ValueError, match="Selig"):
         Tabulated(((0.0, 0.0), (0.5, 0.1), (1.0, 0.0), (0.5, -0.1)))
     with pytest.raises(ValueError, match=r"give \(batch, 2n\)"):
         perturbed(rae2822(), torch.rand(3, 5))
+    for position in (0.0, 1.0):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            Naca4(camber_position=position)

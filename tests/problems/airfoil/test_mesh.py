@@ -3,7 +3,15 @@ import dataclasses
 import pytest
 import torch
 
-from torchcno.problems.airfoil import MeshConfig, c_mesh, mesh_quality, perturbed, rae2822
+from torchcno.problems.airfoil import (
+    MeshConfig,
+    Naca4,
+    Tabulated,
+    c_mesh,
+    mesh_quality,
+    perturbed,
+    rae2822,
+)
 from torchcno.problems.airfoil.geometry import HicksHenne
 
 
@@ -78,6 +86,27 @@ def test_a_shape_that_makes_no_mesh_is_seen():
     assert mesh.valid.tolist() == [True, False, False]
 
 
+def test_a_shape_that_is_open_at_an_end_is_refused_and_the_remedy_closes_it():
+    open_by = 0.0025
+    points = rae2822().points
+    nose = min(range(len(points)), key=lambda k: points[k][0])
+    behind = tuple((x, y + x * open_by * (k < nose)) for k, (x, y) in enumerate(points))
+    with pytest.raises(ValueError, match=r"0\.0025 apart at the trailing edge"):
+        c_mesh(Tabulated(behind))
+    closed = tuple(
+        (x, y - x * open_by / 2 * (1 if k < nose else -1)) for k, (x, y) in enumerate(behind)
+    )
+    assert mesh_quality(c_mesh(Tabulated(closed))).closed.max() < 1e-15
+
+    class Slit(Naca4):
+        def surfaces(self, x):
+            lower, upper = super().surfaces(x)
+            return lower, upper + 0.01 * (1 - x)
+
+    with pytest.raises(ValueError, match=r"0\.01 apart at the nose"):
+        c_mesh(Slit())
+
+
 def test_bad_meshes_are_refused():
     with pytest.raises(ValueError, match="make no C-mesh"):
         MeshConfig(around=81)
@@ -85,3 +114,8 @@ def test_bad_meshes_are_refused():
         MeshConfig(far_field=1.0)
     with pytest.raises(ValueError, match=r"\(0, 1\]"):
         MeshConfig(trailing_edge=0.0)
+    with pytest.raises(ValueError, match=r"growth 0\.0 at the wall"):
+        MeshConfig(wall=0.0)
+    for focus in (0.0, 1.0):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            MeshConfig(focus=focus)

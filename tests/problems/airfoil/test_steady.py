@@ -77,6 +77,20 @@ def test_mirrored_incidence_mirrors_the_lift(small):
     assert lifts[0] > 0.05
 
 
+def test_the_units_of_the_free_stream_scale_the_flow_and_nothing_else(small):
+    """Mach number and incidence make the flow: air at sea level is that of unit density."""
+    mesh, air = c_mesh(rae2822(), small), FreeStream(density=1.225, pressure=101325.0)
+    unit, flow = (steady_flow(mesh, stream, BRIEF) for stream in (FreeStream(), air))
+    torch.testing.assert_close(flow.state, unit.state * air.units()[:, None, None])
+    torch.testing.assert_close(FreeStream().state() * air.units(), air.state())
+    for ours, expected in zip(
+        flow.boundary.forces(flow.state), (unit.lift, unit.drag), strict=True
+    ):
+        torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(flow.lift, unit.lift, rtol=1e-12, atol=0)
+    torch.testing.assert_close(flow.surface_pressure(), unit.surface_pressure())
+
+
 @pytest.fixture(scope="module")
 def subsonic(small):
     """NACA0012 at Mach 0.5 and 1.25° on a mesh and on the one twice as fine."""
@@ -164,3 +178,15 @@ def test_a_vacuum_is_flagged(small):
     flow = steady_flow(c_mesh(rae2822(), small), config=SteadyConfig(cfl=500.0, ramp=200.0))
     assert not flow.converged.any()
     assert "vacuum" in flow.notes()[0]
+
+
+@pytest.mark.parametrize("field", ["cfl", "levels", "coarse_steps", "cycles", "check_every"])
+def test_a_march_that_makes_no_step_is_refused(field):
+    nothing = type(getattr(SteadyConfig(), field))(0)
+    with pytest.raises(ValueError, match=f"{field} is {nothing}; use a positive number"):
+        SteadyConfig(**{field: nothing})
+
+
+def test_negative_settings_of_a_march_are_refused():
+    with pytest.raises(ValueError, match=r"ramp is -0\.1; use zero or"):
+        SteadyConfig(ramp=-0.1)

@@ -25,9 +25,9 @@ GAMMA = 1.4  # γ, air
 
 # κ = 1/3 makes the MUSCL reconstruction third order on a smooth one-dimensional flow.
 _KAPPA = 1 / 3
-# ε: differences whose square is below it are not limited. Smooth flow keeps its accuracy (spurious
-# drag falls by a third from 1e-5) and the limiter does not switch on noise, while shocks are far
-# above.
+# ε: differences whose square is below it are not limited, where ρ = p = 1 far away. Smooth flow
+# keeps its accuracy (spurious drag falls by a third from 1e-5) and the limiter does not switch on
+# noise, while shocks are far above.
 _LIMITER_FLOOR = 1e-3
 # The wave speeds of Roe's flux are kept from vanishing below this share of the speed of sound.
 _ENTROPY_FIX = 0.1
@@ -75,6 +75,11 @@ class FreeStream:
         return torch.tensor(
             [self.density, self.speed * c, self.speed * s, self.pressure], dtype=torch.float64
         )
+
+    def units(self) -> Float[Tensor, " 4"]:
+        """What (ρ, u, v, p) of a flow with ρ = p = 1 far away is multiplied by: ρ, √(p/ρ), p."""
+        speed = math.sqrt(self.pressure / self.density)
+        return torch.tensor([self.density, speed, speed, self.pressure], dtype=torch.float64)
 
     def with_vortex(
         self, points: Float[Tensor, "batch 2 point"], lift: Float[Tensor, " batch"]

@@ -43,6 +43,13 @@ class Naca4(Shape):
     camber: float = 0.0  # m
     camber_position: float = 0.4  # p
 
+    def __post_init__(self) -> None:
+        if not 0 < self.camber_position < 1:
+            raise ValueError(
+                f"camber_position = {self.camber_position} must lie between 0 and 1; without "
+                "camber any will do."
+            )
+
     def surfaces(self, x: Float[Tensor, " point"]) -> tuple[Surface, Surface]:
         """See `Shape.surfaces`; a batch of one."""
         quartic = x * (-0.1260 + x * (-0.3516 + x * (0.2843 - 0.1036 * x)))
@@ -60,7 +67,7 @@ class Tabulated(Shape):
 
     Round noses are y ~ √x, so that a spline in s is smooth there where one in x is not. The points
     run from the trailing edge over the upper surface to the nose and back along the lower one
-    (Selig's order).
+    (Selig's order), and the chord from x = 0 to 1.
     """
 
     points: tuple[tuple[float, float], ...]
@@ -70,10 +77,18 @@ class Tabulated(Shape):
         table = np.asarray(self.points)
         nose = int(table[:, 0].argmin())
         sides = (table[nose:], table[: nose + 1][::-1])
-        if not all(len(side) > 3 and (np.diff(side[:, 0]) > 0).all() for side in sides):
+        x, y = table.T
+        counterclockwise = (x * np.roll(y, -1) - y * np.roll(x, -1)).sum() > 0
+        ascending = all(len(side) > 3 and (np.diff(side[:, 0]) > 0).all() for side in sides)
+        if not (counterclockwise and ascending):
             raise ValueError(
                 "the points are not in Selig's order; give them from the trailing edge over the "
                 "upper surface to the nose and back along the lower one, at least four a surface."
+            )
+        if x[nose] != 0 or np.abs(x[[0, -1]] - 1).max() > 1e-6:
+            raise ValueError(
+                f"the nose lies at x = {x[nose]:g} and the surfaces end at {x[0]:g} and {x[-1]:g}; "
+                "move and scale the points so that the chord runs from 0 to 1."
             )
         splines = [CubicSpline(np.sqrt(side[:, 0]), side[:, 1]) for side in sides]
         tensors = tuple((torch.from_numpy(c.x), torch.from_numpy(c.c.copy())) for c in splines)

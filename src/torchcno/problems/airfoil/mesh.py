@@ -9,7 +9,9 @@ from jaxtyping import Bool, Float
 from scipy.optimize import brentq
 from torch import Tensor
 
-from torchcno.problems.airfoil.geometry import Shape, crossing
+from torchcno.problems.airfoil.geometry import Shape, Surface, crossing
+
+_MOST_GAP = 1e-6  # between the surfaces at an end, in chords
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,13 @@ class MeshConfig:
             )
         if self.far_field < 2:
             raise ValueError(f"far_field = {self.far_field} is too near; use at least 2 chords.")
+        if not 0 < self.focus < 1:
+            raise ValueError(
+                f"focus = {self.focus} must lie between 0 and 1, inside the nose; use half its "
+                "radius."
+            )
+        if not self.wall > 0:
+            raise ValueError(f"growth {self.wall} at the wall; use a positive number.")
         if not (0 < self.nose <= 1 and 0 < self.trailing_edge <= 1):
             raise ValueError(
                 f"spacings {self.nose} at the nose and {self.trailing_edge} at the trailing edge "
@@ -217,10 +226,22 @@ def _wall_positions(n: int, config: MeshConfig) -> Tensor:
     return s
 
 
+def _check_closed(lower: Surface, upper: Surface) -> None:
+    """Refuse shapes with a gap at an end: a flow through it settles, but with a drag of its own."""
+    for end, where in ((0, "nose"), (-1, "trailing edge")):
+        gaps = (upper - lower)[:, end].abs()
+        if (gaps > _MOST_GAP).any():
+            raise ValueError(
+                f"the surfaces are {gaps.max().item():.3g} apart at the {where}; close them, a "
+                "trailing edge by taking x/2 times the gap from the upper one and adding it to the "
+                "lower one."
+            )
+
+
 def c_mesh(
     shape: Shape, config: MeshConfig | None = None, device: torch.device | str = "cpu"
 ) -> CMesh:
-    """The C-meshes of a batch of shapes, in float64."""
+    """The C-meshes of a batch of shapes, in float64; shapes that are open at an end are refused."""
     config = config or MeshConfig()
     half = config.around // 2 - config.wake  # cells on one surface
     wall_x = (_wall_positions(half, config) ** 2).to(device)
@@ -232,6 +253,7 @@ def c_mesh(
     wake = (last + _exponential(config.wake, end - last, slope)[1:]).to(device)
 
     lower, upper = shape.surfaces(wall_x)
+    _check_closed(lower, upper)
     distance = (wall_x - config.focus).expand_as(lower)
     above = torch.complex(distance, upper).sqrt()
     below = -torch.complex(distance, lower).sqrt()[:, 1:].flip(1)  # the nose is in `above`

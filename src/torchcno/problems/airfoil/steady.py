@@ -9,7 +9,7 @@ where each factor is diagonalised to four scalar upwind equations along its line
 Chaussee, 1981; Caughey, 1987), and coarser meshes speed the long waves (FAS; Brandt, Jameson).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float
@@ -47,6 +47,14 @@ class SteadyConfig:
     check_every: int = 20  # cycles between two looks at lift and residual
     lift_tolerance: float = 1e-4  # change of lift from one look to the next
     residual_fall: float = 1e-3  # residual over that of the uniform flow
+
+    def __post_init__(self) -> None:
+        for name in ("cfl", "levels", "coarse_steps", "cycles", "check_every"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; use a positive number.")
+        for name in ("ramp", "start_cycles", "lift_tolerance", "residual_fall"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; use zero or a positive number.")
 
     def cfl_at(self, cycles: int) -> float:
         """The CFL number after some cycles on a mesh."""
@@ -311,10 +319,14 @@ def steady_flow(
     residual has fallen by `residual_fall`: what it is then does not depend on the rest of the
     batch. Samples with a degenerate mesh, in vacuum or unsettled are flagged and do not stop the
     others.
+
+    Flows are computed with ρ = p = 1 far away, for which the limiter's threshold is meant, and
+    scaled to `stream` at the end: coefficients do not depend on units.
     """
     stream, config = stream or FreeStream(), config or SteadyConfig()
+    unit = replace(stream, density=1.0, pressure=1.0)
     n, (rows, columns) = len(mesh.nodes), mesh.areas.shape[1:]
-    uniform = stream.state().to(mesh.nodes)[:, None, None]
+    uniform = unit.state().to(mesh.nodes)[:, None, None]
     state = uniform.expand(n, 4, rows, columns).clone()
     figures = torch.full((4, n), torch.nan, dtype=mesh.nodes.dtype, device=mesh.nodes.device)
     lift, drag, fall, drift = figures
@@ -323,7 +335,7 @@ def steady_flow(
 
     ended = ~mesh.valid
     held = mesh.valid.nonzero()[:, 0]  # the samples of the batch
-    level = _levels(mesh, held, stream, config)
+    level = _levels(mesh, held, unit, config)
     first = _imbalance(state[held], level)
     q = started(level, uniform, config)
     march = marching(level, config)
@@ -333,14 +345,14 @@ def steady_flow(
         if going.sum() <= (1 - _DROPPED_SHARE) * len(held):
             held, q, first = held[going], q[going], first[going]
             going = going[going]
-            level = _levels(mesh, held, stream, config)
+            level = _levels(mesh, held, unit, config)
             march = marching(level, config)
         for _ in range(min(config.check_every, config.cycles - spent)):
             q = march(q, config.cfl_at(spent))
             spent += 1
         active = held[going]
         before = lift[active]
-        forces = AirfoilBoundary(level.mesh, mesh.config.wake, stream).forces(q)
+        forces = AirfoilBoundary(level.mesh, mesh.config.wake, unit).forces(q)
         lift[active], drag[active] = (force[going] for force in forces)
         fall[active] = (_imbalance(q, level) / first)[going]
         drift[active] = (lift[active] - before).abs()
@@ -348,6 +360,7 @@ def steady_flow(
         settled = (drift[active] <= config.lift_tolerance) & (fall[active] <= config.residual_fall)
         converged[active] = settled
         ended[active] = settled | ~fall[active].isfinite()
+    state *= stream.units().to(state)[:, None, None]
     return SteadyFlow(mesh, stream, state, lift, drag, fall, drift, cycles, converged)
 
 
