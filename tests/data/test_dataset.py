@@ -35,6 +35,16 @@ def test_resampling_keeps_a_band_limited_function(layout, resolution):
     assert torch.allclose(coarse.outputs, exact.outputs, atol=2e-6)
 
 
+def test_resampling_takes_one_number_of_points_an_axis():
+    square = fields("periodic", 20, WAVES["periodic"])
+    oblong = square.resampled(12, 40)
+    exact = WAVES["periodic"](*Grid((12, 40), "periodic").mesh()).float()
+    assert oblong.grid.shape == (12, 40)
+    assert torch.allclose(oblong.inputs[0, 0], exact, atol=1e-6)
+    with pytest.raises(ValueError, match=r"3 numbers .* give one for all axes, or 2"):
+        square.resampled(8, 8, 8)
+
+
 def test_samples_and_batches():
     grid = Grid((4, 4), "periodic")
     u = torch.arange(3.0).reshape(3, 1, 1, 1).expand(3, 1, 4, 4)

@@ -77,6 +77,14 @@ class TestNotBelieved:
         with pytest.raises(OSError, match=r"toy-ood-16\.nc is damaged .* delete it, or generate"):
             files.read(path, 1)
 
+    @pytest.mark.parametrize("name", [b"recipe", b"extent"])
+    def test_damaged_metadata(self, path, name):
+        raw = bytearray(path.read_bytes())
+        raw[raw.index(name)] ^= 1
+        path.write_bytes(raw)
+        with pytest.raises(OSError, match=r"toy-ood-16\.nc is damaged .* delete it, or generate"):
+            files.read(path, 1)
+
     @pytest.mark.parametrize("content", [b"", b"x,y\n1,2\n", b"CDF\x01 the classic NetCDF format"])
     def test_no_netcdf4_file(self, path, content):
         path.write_bytes(content)

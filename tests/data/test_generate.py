@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import os
 import resource
 import signal
@@ -222,6 +223,16 @@ class TestWhatIsThere:
         with pytest.raises(ValueError, match=r"toy-train-16\.nc is not a NetCDF4 file"):
             generate(toy, "train", folder=tmp_path)
         assert (tmp_path / NAME).read_text() == "my thesis"
+
+    def test_a_damaged_file_to_extend_is_no_full_disk(self, toy, tmp_path, monkeypatch):
+        generate(toy, "train", folder=tmp_path, samples=3)
+
+        def unreadable(file):
+            raise OSError(errno.EIO, "Can't read data")
+
+        monkeypatch.setattr(files, "checksum", unreadable)
+        with pytest.raises(OSError, match=r"^\S*toy-train-16\.nc is damaged .* overwrite\.$"):
+            generate(toy, "train", folder=tmp_path, samples=5)
 
 
 class TestFileSystem:

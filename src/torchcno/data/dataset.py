@@ -47,9 +47,18 @@ class Fields:
         """The whole set on `device`."""
         return Fields(self.inputs.to(device), self.outputs.to(device), self.grid)
 
-    def resampled(self, resolution: int) -> "Fields":
-        """The same functions on a grid of `resolution` points an axis, Eq. (A.4): band-limited."""
-        shape = (resolution,) * len(self.grid.shape)
+    def resampled(self, *shape: int) -> "Fields":
+        """The same functions on a grid of another `shape`, Eq. (A.4): band-limited.
+
+        One number of points for all axes, or one an axis.
+        """
+        axes = len(self.grid.shape)
+        if len(shape) not in (1, axes):
+            raise ValueError(
+                f"{len(shape)} numbers of points do not fit a grid of shape {self.grid.shape}; "
+                f"give one for all axes, or {axes}."
+            )
+        shape = shape * axes if len(shape) == 1 else shape
         # In float64: float32 products may be rounded to TF32 on a GPU.
         inputs, outputs = (
             resample(u.double(), shape, self.grid.layout).to(u.dtype)

@@ -24,6 +24,10 @@ AXES = ("z", "y", "x")  # of space, in tensor order; fewer dimensions drop the f
 BLOCK = 64  # samples read at a time
 
 
+class Damaged(OSError):  # noqa: N818
+    """A data file that cannot be read, whatever in it is broken."""
+
+
 @dataclass(frozen=True)
 class Header:
     """What a data file says of itself."""
@@ -120,19 +124,22 @@ def checksum(file: h5netcdf.File) -> str:
 
 @contextmanager
 def opened(path: Path) -> Iterator[h5netcdf.File]:
-    """A data file to read, or an error that says what it is instead."""
+    """A data file to read, or an error that says what it is instead.
+
+    HDF5 meets damage where it first needs what is damaged: on opening, or at any later access.
+    """
     remedy = "delete it, or generate it again with overwrite"
     with path.open("rb") as raw:
         if raw.read(4) != b"\x89HDF":
             raise ValueError(f"{path} is not a NetCDF4 file; {remedy}.")
     try:
-        file = h5netcdf.File(path, "r")
+        with h5netcdf.File(path, "r") as file:
+            if {"problem", "recipe", "sha256"} <= set(file.attrs) and "output" in file.variables:
+                yield file
+                return
     except (OSError, RuntimeError, KeyError, ValueError) as error:
-        raise OSError(f"{path} is damaged ({error}); {remedy}.") from error
-    with file:
-        if not {"problem", "recipe", "sha256"} <= set(file.attrs) or "output" not in file.variables:
-            raise ValueError(f"{path} is a NetCDF file, but no data file of torchcno; {remedy}.")
-        yield file
+        raise Damaged(f"{path} is damaged ({error}); {remedy}.") from error
+    raise ValueError(f"{path} is a NetCDF file, but no data file of torchcno; {remedy}.")
 
 
 def read_header(path: Path) -> Header:
@@ -152,18 +159,14 @@ def plain(attribute: Any) -> Any:
 def read(path: Path, count: int) -> tuple[Pair, Grid]:
     """The first `count` samples of the file at `path`, and their grid; its values are verified."""
     with opened(path) as file:
-        try:
-            actual = checksum(file)
-            pair = file["input"][:count], file["output"][:count]
-        except OSError as error:
-            raise OSError(
-                f"{path} is damaged ({error}); delete it, or generate it again with overwrite."
-            ) from error
-        if actual != file.attrs["sha256"]:
-            raise ValueError(
-                f"the values in {path} are not those that were written (SHA-256 {actual}, not "
-                f"{file.attrs['sha256']}); delete it, or generate it again with overwrite."
-            )
+        actual, written = checksum(file), file.attrs["sha256"]
+        pair = file["input"][:count], file["output"][:count]
         axes = file["output"].dimensions[2:]
         extent = tuple((float(a), float(b)) for a, b in (file[x].attrs["extent"] for x in axes))
-        return pair, Grid(pair[1].shape[2:], file.attrs["grid"], extent)
+        grid = Grid(pair[1].shape[2:], file.attrs["grid"], extent)
+    if actual != written:
+        raise ValueError(
+            f"the values in {path} are not those that were written (SHA-256 {actual}, not "
+            f"{written}); delete it, or generate it again with overwrite."
+        )
+    return pair, grid

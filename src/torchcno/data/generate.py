@@ -107,6 +107,8 @@ def explained(path: Path) -> Iterator[None]:
     """Errors of the file system in words that say what to do."""
     try:
         yield
+    except files.Damaged:  # a shorter file that was to be extended: it says what to do itself
+        raise
     except OSError as error:
         message = (
             f"cannot write {path}: {error.strerror or error}. Choose a folder that is writable and "
