@@ -44,12 +44,15 @@ def pairs() -> tuple[Tensor, Tensor]:
     return unit_range(f), unit_range(problem.solve(f))
 
 
-def slow_if_cno(name: str) -> Any:
+SLOW = ("cno", "unet", "resnet", "galerkin-transformer")  # five seconds and more
+
+
+def slow_if_large(name: str) -> Any:
     """`test_poisson.py` shows that the CNO learns; its ablations are the CNO with less in it."""
-    return pytest.param(name, marks=[pytest.mark.slow] if name.startswith("cno") else [])
+    return pytest.param(name, marks=[pytest.mark.slow] if name.startswith(SLOW) else [])
 
 
-@pytest.mark.parametrize("name", [slow_if_cno(name) for name in MODELS])
+@pytest.mark.parametrize("name", [slow_if_large(name) for name in MODELS])
 def test_overfits(name: str, pairs: tuple[Tensor, Tensor]) -> None:
     torch.manual_seed(0)
     model = MODELS[name](MODELS[name].Config(size=(SIZE, SIZE), **TINY[name]))

@@ -330,7 +330,9 @@ def one_process(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("strategy", "stop_after"), [("ddp", 0), ("fsdp", 3)])
+@pytest.mark.parametrize(
+    ("strategy", "stop_after"), [("ddp", 0), pytest.param("fsdp", 3, marks=pytest.mark.slow)]
+)
 def test_two_processes_follow_the_loss_curve_of_one(one_process, tmp_path, strategy, stop_after):
     """With divided weights (fsdp) and an interruption, too; and what they save is whole."""
     # Samples of very different size: a loss normalised in each process would follow another curve.
