@@ -13,6 +13,7 @@ import pytest
 
 from torchcno import PROBLEMS, Normalization
 from torchcno.data.rpb_files import ARCHIVES
+from torchcno.evaluation.errors import published_error
 from torchcno.metrics import relative_l1
 
 DOCUMENTS = Path(__file__).parents[1] / "docs"
@@ -104,6 +105,7 @@ def filters(problem: str) -> float:
     return plain / cno
 
 
+STAIRS = "discontinuous-transport-fno-sampled"
 STATED = {
     r"on an H200: ([\d.]+) ms, (\d+) % more": lambda: (
         read("bench-h200.json")["training"]["fused"]["milliseconds"],
@@ -132,6 +134,10 @@ STATED = {
     r"are ([\d.]+) times as large on navier-stokes, ([\d.]+) times on darcy": lambda: (
         filters("Navier-Stokes equations"),
         filters("Darcy flow"),
+    ),
+    r"with stairs FNO has ([\d.]+) and ([\d.]+), published": lambda: tuple(
+        published_error(by_resolution["64"])
+        for by_resolution in read(f"trials/{STAIRS}/errors.json")[STAIRS]["errors"].values()
     ),
     r"exact solution misses by ([\d.]+) to ([\d.]+) %": lambda: tuple(
         read("validation-disks.json")["test"]["percent"]["sampled"].values()

@@ -43,6 +43,18 @@ def test_failed_trials_are_told(cno, tiny, tmp_path, monkeypatch: pytest.MonkeyP
     assert (tmp_path / "result.json").exists()
 
 
+def test_a_search_ends_with_its_configurations(
+    cno, tiny, tmp_path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(jobs, "perform", lambda request, environment: jobs.answer(request))
+    one = ["--range", "model.width=2", "--train.learning_rate", 1e-3, "--train.weight_decay", 0]
+    words = ["search", *tiny, *one, "--jobs", 1, "--train.epochs", 1, "--out", tmp_path]
+    outcome = cno(*words, "--trials", 5)
+    assert outcome.code == 0, outcome.err
+    assert "All 1 configurations of the ranges were tried." in outcome.out
+    assert len((tmp_path / "trials.csv").read_text().splitlines()) == 2
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -54,9 +54,10 @@ def main(arguments: Sequence[str]) -> None:
     search = Search(space, given.sampler, given.pruner)
     parallel = given.jobs or default_parallel(config)
     means = Means(parallel, given.cluster, given.storage, given.gpus)
-    with watched(given.trials) as on_update:
-        study = run_search(search, given.out, given.trials, means, on_update)
-    rows = trial_rows(study, given.trials)
+    trials = space.count(given.trials)
+    with watched(trials) as on_update:
+        study = run_search(search, given.out, trials, means, on_update)
+    rows = trial_rows(study, trials)
     Console().print(trial_table(rows))
     result = write_report(search, rows, given.out, config.hardware.accelerator)
     Console().print(error_table(result["errors"]))
@@ -64,8 +65,8 @@ def main(arguments: Sequence[str]) -> None:
         f"Trial {result['best']} is the best: {given.out / 'best.yaml'}; all trials are in "
         f"{given.out / 'trials.csv'}, size and time in {given.out / 'figure.png'}."
     )
-    if len(rows) < given.trials:
-        print(f"The ranges have {len(rows)} configurations; all were tried.")
+    if trials < given.trials:
+        print(f"All {trials} configurations of the ranges were tried.")
     failed = [row for row in rows if row.state == "unfinished"]
     if failed:
         raise Stop(

@@ -101,7 +101,7 @@ def table_13(results: Results) -> Table:
     rows: list[Row] = []
     for problem, split in cases(results):
         group = _group(results, problem, split, "normalized", paper.ABLATED, paper.TABLE_13)
-        rows += begun([*group, *_scatter(results, problem, split)])
+        rows += begun([*group, *_all_initialisations(results, problem, split)])
     return Table(
         "table-13",
         "Table 13",
@@ -115,7 +115,7 @@ def table_13(results: Results) -> Table:
     )
 
 
-def _scatter(results: Results, problem: str, split: str) -> list[Row]:
+def _all_initialisations(results: Results, problem: str, split: str) -> list[Row]:
     """The CNO's least and largest error over its initialisations, a row for each budget."""
     labels = paper.PROBLEM_TITLES[problem], SPLIT_TITLES[split]
     rows = []

@@ -111,7 +111,7 @@ class Space:
     def count(self, most: int) -> int:
         """How many choices count, or `most` where there are more."""
         counting = (choice for choice in self._choices() if not self.refusal(choice))
-        return sum(1 for _ in itertools.islice(counting, most))
+        return sum(1 for _ in itertools.islice(counting, max(most, 0)))
 
     def check(self) -> None:
         """Refuse ranges without a single run that counts."""
