@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from torchcno import MODELS, PRESETS, Fields, Grid, load, train_on
+from torchcno import MODELS, PRESETS, Fields, Grid, Normalization, load, train_on
+from torchcno.experiments import own_data
 from torchcno.models.ffnn import FFNN
 
 RECIPE = replace(PRESETS["best"], epochs=2, batch_size=4, evaluate_every=1)
@@ -34,6 +35,17 @@ def test_the_folder_holds_the_operator_that_was_trained(tmp_path: Path) -> None:
     torch.testing.assert_close(again.predict(u.numpy()), operator.predict(u))
     with pytest.raises(ValueError, match="batch_size is 0; use 1 or more"):
         again.predict(u, batch_size=0)
+
+
+def test_fields_are_scaled_as_they_are_told_to(tmp_path: Path, monkeypatch) -> None:
+    trained_on = []
+    monkeypatch.setattr(own_data, "fit", lambda model, train, *_, **__: trained_on.append(train))
+    train, given = fields(), Normalization(-1.0, 9.0, 0.0, 20.0)
+    operator = train_on(network(), train, fields(), tmp_path, normalization=given)
+    (pairs,) = trained_on
+    torch.testing.assert_close(pairs.inputs, (train.inputs.float() + 1) / 10)
+    torch.testing.assert_close(pairs.targets, train.outputs.float() / 20)
+    assert operator.normalization == given
 
 
 def test_a_run_goes_on_only_where_that_is_asked_for(tmp_path: Path) -> None:

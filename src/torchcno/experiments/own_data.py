@@ -25,14 +25,16 @@ def train_on(
     seed: int = 0,
     hardware: Hardware = Hardware(),  # noqa: B008
     mask: Mask | None = None,
+    normalization: Normalization | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
     resume: bool = False,
 ) -> TrainedOperator:
     """Train a network of this package on any fields, into the folder `out`, which `load` opens.
 
-    Fields are scaled to [0, 1] by the extremes of `train`, and the weights that do best on `val`
-    are kept, as for the benchmarks; the rest is as in `training.fit`. `name` is what the operator
-    calls its problem. The initial weights are those of `model`: seed torch before it is built, and
+    Fields are scaled to [0, 1] by the extremes of `train`, unless `normalization` says otherwise
+    (`Normalization.identity()`: not at all), and the weights that do best on `val` are kept, as for
+    the benchmarks; the rest is as in `training.fit`. `name` is what the operator calls its problem.
+    The initial weights are those of `model`: seed torch before it is built, and
     an interrupted run goes on to the end that it would have come to with `resume=True`.
 
     >>> train = Fields(inputs[:800], outputs[:800], Grid((48, 64), "periodic"))
@@ -43,7 +45,7 @@ def train_on(
     kind, folder = _name_of(model), Path(out)
     _refuse_misfits(model, train, val)
     train, val = _in_float32(train), _in_float32(val)
-    normalization = Normalization.fit(train)
+    normalization = normalization or Normalization.fit(train)
     operator = TrainedOperator(model, normalization, train.grid, kind, name)
     with claimed(folder, hardware) as is_first:
         if is_first:
