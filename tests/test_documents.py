@@ -125,7 +125,10 @@ STATED = {
         changes("UNet", "ours, paper"),
     ),
     r"airfoil flows on an H200 in (\d+) s": lambda: (read("airfoil-data.json")["seconds"],),
-    r"lie (\d+) % apart on navier-stokes": lambda: (100 * (apart("Navier-Stokes equations") - 1),),
+    r"lie (\d+) % apart on navier-stokes, (\d+) % on darcy": lambda: (
+        100 * (apart("Navier-Stokes equations") - 1),
+        100 * (apart("Darcy flow") - 1),
+    ),
     r"a factor of (\d), (\d) and (\d) on poisson, allen-cahn and discontinuous": lambda: (
         apart("Poisson equation"),
         apart("Allen-Cahn equation"),
@@ -138,6 +141,12 @@ STATED = {
     r"with stairs FNO has ([\d.]+) and ([\d.]+), published": lambda: tuple(
         published_error(by_resolution["64"])
         for by_resolution in read(f"trials/{STAIRS}/errors.json")[STAIRS]["errors"].values()
+    ),
+    r"no answer has mean errors below ([\d.]+) and ([\d.]+) %": lambda: tuple(
+        row["least_mean_error_percent"] for row in read("validation-airfoil-masks.json").values()
+    ),
+    r"and the best one about ([\d.]+) and ([\d.]+)\.": lambda: tuple(
+        row["likely_mean_error_percent"] for row in read("validation-airfoil-masks.json").values()
     ),
     r"exact solution misses by ([\d.]+) to ([\d.]+) %": lambda: tuple(
         read("validation-disks.json")["test"]["percent"]["sampled"].values()

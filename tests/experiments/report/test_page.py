@@ -137,6 +137,18 @@ def test_what_stairs_are_worth_is_said_once_it_is_measured(tmp_path):
     assert "translated exactly 1.25 and 1.50;" in note
 
 
+def test_what_masks_leave_open_is_said_once_it_is_measured(tmp_path):
+    assert "cells" not in table_1(Results(tmp_path), "normalized").note
+    errors = {"test": (0.11, 0.16), "ood": (0.13, 0.18)}
+    rows = {
+        split: {"least_mean_error_percent": least, "likely_mean_error_percent": likely}
+        for split, (least, likely) in errors.items()
+    }
+    (tmp_path / "validation-airfoil-masks.json").write_text(json.dumps(rows))
+    note = table_1(Results(tmp_path), "normalized").note
+    assert "below 0.11 and 0.13 (in and out), and the best one about 0.16 and 0.18" in note
+
+
 def test_seeds_are_averaged_and_counted(tmp_path):
     for seed, error in enumerate((0.2, 0.3, 0.4)):
         finish(tmp_path, planned(PAPER, "darcy", "cno", seed=seed), error)

@@ -306,6 +306,22 @@ def stairs(results: Results) -> str:
     )
 
 
+def undetermined(results: Results) -> str:
+    """What no network can know of a flow past an airfoil."""
+    measured = results.extra("validation-airfoil-masks.json")
+    if measured is None:
+        return ""
+    least, likely = (
+        " and ".join(f"{row[f'{which}_mean_error_percent']:.2f}" for row in measured.values())
+        for which in ("least", "likely")
+    )
+    return (
+        " Of an airfoil networks see its cells, and airfoils with the same cells have other flows: "
+        f"no answer has mean errors below {least} (in and out), and the best one about {likely} "
+        "(python validation/airfoil_masks.py)."
+    )
+
+
 def stands_in(results: Results) -> str:
     """Which problem a trial has instead of the flow."""
     trial = [budget for budget in results.budgets if budget.trial]

@@ -32,6 +32,7 @@ from torchcno.experiments.report.statements import (
     scaling_laws,
     stairs,
     stands_in,
+    undetermined,
     vorticity,
 )
 from torchcno.experiments.studies import filter_runs, planned, tap_runs
@@ -89,7 +90,7 @@ def table_1(results: Results, space: str) -> Table:
         "means that nothing was learnt. The linear map is ridge regression on the training samples "
         "(python validation/linear.py): an error above it means that a matrix would have done "
         "better. The published errors are the best of a search, of one initialisation; Table 4 has "
-        "those of ten." + stairs(results)
+        "those of ten." + stairs(results) + undetermined(results)
         if scaled
         else "Rows and columns are those of Table 1. Fields that begin at zero, those of the "
         "transports and of darcy, have the same relative errors there, but for rounding and noise.",
