@@ -34,7 +34,7 @@ from torchcno.experiments.report.protocol import (
     our_value,
     tables_6_to_12,
 )
-from torchcno.experiments.report.rankings import Ranking, ranking_table, rankings, ranks
+from torchcno.experiments.report.rankings import Ranking, findings, ranking_table, rankings, ranks
 from torchcno.experiments.report.results import Results
 from torchcno.experiments.report.statements import (
     ablation_times,
@@ -239,6 +239,11 @@ def test_the_page_begins_with_what_its_first_table_comes_to(tmp_path):
     ]
     text = render(report, no_picture)
     assert text.index(report.findings[-1]) < text.index('id="table-1"')
+    assert findings(Results(tmp_path), [("poisson", "test"), ("poisson", "ood")])[:2] == [
+        "All 14 errors of Table 1 are measured (paper).",
+        "In 2 rows all models are measured: the CNO is first in 1 of them, by the published errors "
+        "in 2.",
+    ]
 
 
 def test_equal_orders_have_the_correlation_1_and_opposite_ones_minus_1():

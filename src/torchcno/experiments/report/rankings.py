@@ -111,13 +111,15 @@ def findings(results: Results, cases: Sequence[tuple[str, str]]) -> list[str]:
     cells = [(problem, split, model) for problem, split in cases for model in paper.COMPARED]
     errors = [results.error(planned(protocol, p, model), split) for p, split, model in cells]
     measured = sum(error is not None for error in errors)
-    said = [f"{measured} of the {len(cells)} errors of Table 1 are measured ({protocol.name})."]
+    so_many = "All" if measured == len(cells) else f"{measured} of the"
+    said = [f"{so_many} {len(cells)} errors of Table 1 are measured ({protocol.name})."]
     whole = [one for one in rankings(results, cases) if one.budget == protocol]
     if whole:
         by_us, by_paper = _cno_first(whole)
+        rows = f"{len(whole)} of its {len(cases)}" if len(whole) < len(cases) else f"{len(cases)}"
         said.append(
-            f"In {len(whole)} of its {len(cases)} rows all models are measured: the CNO is first "
-            f"in {by_us} of them, by the published errors in {by_paper}."
+            f"In {rows} rows all models are measured: the CNO is first in {by_us} of them, by the "
+            f"published errors in {by_paper}."
         )
     for budget in others:
         ours_and_least = [
