@@ -233,7 +233,7 @@ def prepared(variant: Variant, true: list[Tensor]) -> tuple[Work, dict[str, Any]
     """The step, captured, and how far the variant's numbers are from the true ones."""
     with changed(variant):
         model = network(variant.channels_last, variant.boundary)
-        trained = Network(model, mask=None, dtype=FIELDS.get(variant.precision))
+        trained = Network(model, dtype=FIELDS.get(variant.precision))
         found = numbers(trained, torch.float32, LOSS_FACTORS.get(variant.precision, 1.0))
         step = training_step(variant.way, NavierStokes(), Batch(BATCH, 64, DEVICE))
         step()

@@ -25,3 +25,18 @@ def test_who_reads_the_old_file_goes_on_reading_it(tmp_path):
     os.link(path, held)
     write_atomically(path, b"new and longer")
     assert (path.read_bytes(), held.read_bytes()) == (b"new and longer", b"old")
+
+
+def test_two_who_write_at_a_time_do_not_mix(tmp_path, monkeypatch):
+    """The other comes when the first has written, and not yet moved, its file."""
+    path, fsync, others = tmp_path / "file", os.fsync, [b"other, and longer"]
+
+    def while_another_writes(descriptor):
+        while others:
+            write_atomically(path, others.pop())
+        fsync(descriptor)
+
+    monkeypatch.setattr("os.fsync", while_another_writes)
+    write_atomically(path, b"first")
+    assert path.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [path]

@@ -11,26 +11,40 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Put `content` under `path`, or leave what is there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".part")
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Where to write what is to lie under `path`: it is moved there once the body has ended well.
+
+    The name is new each time: two who write the same file, on two machines even, do not mix.
+    """
+    temporary = path.with_name(f"{path.name}.{uuid4().hex}.part")
     try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        yield temporary
+        _flush(temporary)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+    _flush(path.parent)  # the new name, too, has to outlive a power cut
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(folder)  # the new name, too, has to outlive a power cut
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
 
 
 def read_json(path: Path) -> dict[str, Any]:

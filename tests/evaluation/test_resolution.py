@@ -85,6 +85,12 @@ def test_data_are_not_made_finer():
         on_grid(fields(8, "periodic", "periodic", 16), 32)
 
 
+def test_an_oblong_grid_is_not_made_a_square():
+    u = torch.rand(2, 1, 16, 32)
+    with pytest.raises(ValueError, match=r"\(16, 32\) is no one number of points an axis"):
+        on_grid(Fields(u, u, Grid((16, 32), "periodic")), 16)
+
+
 def test_change_is_relative_to_training():
     curve = ResolutionCurve("cno", 64, {32: 2.5, 64: 2.0, 128: 1.9}, {16: "too small"})
     assert curve.relative == {32: 1.25, 64: 1.0, 128: 0.95}

@@ -1,7 +1,10 @@
+import pytest
 import torch
 import xarray
 
 from torchcno.experiments.evaluate import evaluate_run, save_evaluations
+from torchcno.experiments.run_config import read_tree, write_tree
+from torchcno.experiments.trained import TrainedOperator
 from torchcno.metrics import relative_l1
 from torchcno.spectral import resample
 
@@ -12,6 +15,28 @@ def test_predictions_on_two_grids_are_the_same_function(tiny_run):
     # K = 4 modes, so that both grids hold the same inputs; what the network adds is on 24².
     down = resample(fine.prediction.double(), (24, 24), "inclusive").float()
     torch.testing.assert_close(down, coarse.prediction, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("precision", "expected"), [("32", ("highest", False)), ("fp16-mixed", ("high", True))]
+)
+def test_a_run_is_evaluated_in_the_arithmetic_of_its_training(
+    tiny_run, tmp_path, monkeypatch, precision, expected
+):
+    for name in ("model.json", "model.safetensors"):
+        (tmp_path / name).symlink_to(tiny_run / name)
+    tree = read_tree(tiny_run / "config.yaml")
+    tree["train"]["precision"] = precision
+    write_tree(tree, tmp_path / "config.yaml")
+    seen, forward = [], TrainedOperator.forward
+
+    def watched(operator, u):
+        seen.append((torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32))
+        return forward(operator, u)
+
+    monkeypatch.setattr(TrainedOperator, "forward", watched)
+    evaluate_run(tmp_path, ["test"], [24, 12], samples=2)
+    assert seen == [expected] * 2
 
 
 def test_a_saved_evaluation_holds_fields_and_errors(tiny_run, tmp_path):

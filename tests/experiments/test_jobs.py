@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from shutil import copytree
+from shutil import copytree, rmtree
 from threading import Thread
 
 import psutil
@@ -20,7 +20,7 @@ from torchcno.disk import locked
 from torchcno.experiments import job_process, jobs
 from torchcno.experiments.jobs import Job, Local, finish, run_jobs
 from torchcno.experiments.run import Watch, train_run
-from torchcno.experiments.run_config import RunConfig, differences
+from torchcno.experiments.run_config import RunConfig, differences, read_config
 from torchcno.problems.poisson import Poisson
 from torchcno.training import Hardware, load_tensors
 
@@ -197,6 +197,61 @@ def test_what_is_finished_is_left_and_what_is_not_goes_on(quick, tmp_path, in_th
     assert (todo[0].folder / "result.json").read_text() == before
     for job in todo[1:]:
         assert_same_result(job.folder, todo[0].folder)
+
+
+def test_a_run_goes_on_with_the_data_and_the_hardware_of_its_job(quick, tmp_path, in_this_process):
+    """On another machine than it began on, say."""
+
+    def stop(epoch):
+        if epoch.epoch == 3:
+            raise RuntimeError("the machine is switched off")
+
+    job = Job(tmp_path / "run", replace(quick, data=copytree(quick.data, tmp_path / "new")))
+    moved = copytree(quick.data, tmp_path / "old")
+    with pytest.raises(RuntimeError, match="switched off"):
+        train_run(replace(quick, data=moved), job.folder, Watch(epoch=stop))
+    rmtree(moved)
+    text = (job.folder / "config.yaml").read_text()
+    (job.folder / "config.yaml").write_text(text.replace("accelerator: cpu", "accelerator: cuda"))
+    assert read_config(job.folder).hardware.accelerator == "cuda"
+
+    (outcome,) = run_jobs([job], parallel=1)
+    assert (outcome.state, outcome.error) == ("finished", "")
+    assert read_config(job.folder) == job.config
+    assert not moved.exists()
+
+
+def test_what_others_print_is_no_answer(quick, tmp_path, monkeypatch):
+    stand_in(
+        monkeypatch,
+        """
+        import os, subprocess, sys, types
+        from torchcno.experiments import job_process
+        def answer(request):
+            print("python")
+            os.write(1, b"library\\n")
+            subprocess.run(["echo", "process"])
+            return {"state": "finished"}
+        sys.modules["torchcno.experiments.jobs"] = types.SimpleNamespace(answer=answer)
+        job_process.main()
+        """,
+    )
+    (outcome,) = run_jobs([Job(tmp_path / "run", quick)], parallel=1)
+    assert (outcome.state, outcome.error) == ("finished", "")
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert all(word in log for word in ("python", "library", "process"))
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_stop_that_comes_before_the_job_begins_is_heard(quick, tmp_path, monkeypatch, is_there):
+    stand_in(monkeypatch, "import time; input(); time.sleep(60)")
+    job = Job(tmp_path / "run", quick)
+    if is_there:
+        job.folder.mkdir()
+    job_process.stop(job.folder)
+    assert job_process.perform(job.request)["state"] == "stopped"
+    stand_in(monkeypatch, """input(); print('{"state": "finished"}')""")
+    assert run_jobs([job], parallel=1)[0].state == "finished"  # who asks again means it
 
 
 def test_one_failure_stops_no_other_job(quick, tmp_path, in_this_process):

@@ -72,3 +72,35 @@ def test_misfits_are_refused_with_their_remedy(tmp_path: Path) -> None:
 
 def test_every_model_has_the_name_that_loads_it() -> None:
     assert len(set(MODELS.values())) == len(MODELS)
+
+
+def test_a_run_goes_on_only_as_the_operator_that_it_began_as(tmp_path: Path) -> None:
+    train, val = fields(), fields()
+    train_on(network(), train, val, tmp_path, recipe=RECIPE)
+    before = (tmp_path / "model.json").read_bytes()
+    elsewhere = Grid(GRID.shape, GRID.layout, ((0.0, 3.0), (-1.0, 2.0)))
+    torch.manual_seed(0)
+    wider = FFNN(FFNN.Config(in_channels=2, size=(6, 8), layers=2, width=9))
+    larger = Fields(2 * train.inputs, train.outputs, GRID)
+    others = {
+        "normalization: input_min": (network(), larger, val),
+        "config: width 8, not 9": (wider, train, val),
+        "grid: extent": (network(), *(Fields(*f[:], elsewhere) for f in (train, val))),
+    }
+    for difference, other in others.items():
+        with pytest.raises(ValueError, match=f"has another {difference}.*give the same to go on"):
+            train_on(*other, tmp_path, recipe=RECIPE, resume=True)
+        assert (tmp_path / "model.json").read_bytes() == before
+
+
+def test_a_mask_sees_physical_inputs(tmp_path: Path) -> None:
+    seen = []
+
+    def mask(inputs):
+        seen.append(inputs)
+        return inputs[:, :1] > 1
+
+    train, val = fields(), fields(4)
+    train_on(network(), train, val, tmp_path, recipe=RECIPE, mask=mask)
+    for given, expected in zip(seen, (train, val), strict=True):
+        assert torch.equal(given, expected.inputs.float())

@@ -5,6 +5,7 @@ import json
 import shutil
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -105,7 +106,7 @@ def test_a_run_is_that_of_its_seed_its_training_set_and_its_mask(
     torch.manual_seed(1)
     first = MODELS["cno"](config.architecture).state_dict()
     assert all(torch.equal(seen["weights"][name], first[name]) for name in first)
-    assert (seen["seed"], seen["mask"]) == (1, problem.mask)
+    assert seen["seed"] == 1
 
     def fields(split, samples=None):
         where = {"folder": config.data, "resolution": 24}
@@ -117,6 +118,9 @@ def test_a_run_is_that_of_its_seed_its_training_set_and_its_mask(
     assert operator.normalization == scaling
     assert torch.equal(seen["train"].targets, scaling.normalize_outputs(train.outputs))
     assert torch.equal(seen["val"].inputs, scaling.normalize_inputs(fields("val").inputs))
+    for pairs, physical in ((seen["train"], train), (seen["val"], fields("val"))):
+        counts = problem.mask(physical.inputs)
+        assert pairs.counts is None if counts is None else torch.equal(pairs.counts, counts)
 
     test = fields("test")
     predictions = {
@@ -133,13 +137,14 @@ def test_batches_make_no_difference(tiny_run):
     torch.testing.assert_close(operator.predict(u, batch_size=2), operator.predict(u))
 
 
-def test_an_interrupted_run_ends_where_it_would_have(tiny_run, tiny_config, tmp_path):
-    def stop(epoch):
-        if epoch.epoch == 1:
-            raise RuntimeError("the machine is switched off")
+def switch_off(epoch):
+    if epoch.epoch == 1:
+        raise RuntimeError("the machine is switched off")
 
+
+def test_an_interrupted_run_ends_where_it_would_have(tiny_run, tiny_config, tmp_path):
     with pytest.raises(RuntimeError, match="switched off"):
-        train_run(tiny_config, tmp_path / "run", Watch(epoch=stop))
+        train_run(tiny_config, tmp_path / "run", Watch(epoch=switch_off))
     resume_run(tmp_path / "run")
     resumed, _ = load_tensors(tmp_path / "run" / "model.safetensors")
     alone, _ = load_tensors(tiny_run / "model.safetensors")
@@ -159,6 +164,37 @@ def test_a_run_by_itself_writes_its_files_whatever_task_it_is(tiny_config, tmp_p
     assert read_config(tmp_path) == tiny_config
     assert (tmp_path / "model.json").exists()
     assert not run.is_first_process(replace(tiny_config.hardware, devices=4))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "is_first"),
+    [
+        ({}, True),
+        ({"RANK": "0", "LOCAL_RANK": "0", "SLURM_PROCID": "1"}, True),  # torchrun on the 2nd task
+        ({"RANK": "4", "LOCAL_RANK": "0"}, False),
+        ({"SLURM_PROCID": "0", "LOCAL_RANK": "1"}, False),  # started by Fabric in an srun shell
+        ({"NODE_RANK": "0"}, True),
+        ({"NODE_RANK": "1"}, False),
+        ({"NODE_RANK": "1", "LOCAL_RANK": "0"}, False),
+    ],
+)
+def test_one_process_of_several_is_the_first(ranks, is_first, monkeypatch):
+    for name in ("RANK", "SLURM_PROCID", "NODE_RANK", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    for name, rank in ranks.items():
+        monkeypatch.setenv(name, rank)
+    assert run.is_first_process(Hardware("cpu", devices=2, nodes=2)) is is_first
+
+
+def test_a_run_goes_on_from_any_directory(tiny_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tiny_config.data.parent)
+    relative = replace(tiny_config, data=Path(tiny_config.data.name))
+    with pytest.raises(RuntimeError, match="switched off"):
+        train_run(relative, tmp_path / "run", Watch(epoch=switch_off))
+    monkeypatch.chdir(tmp_path)
+    resume_run(tmp_path / "run")
+    assert read_config(tmp_path / "run").data == tiny_config.data
+    assert not (tmp_path / tiny_config.data.name).exists()
 
 
 def test_times_of_two_devices_are_of_neither(tiny_run, tmp_path, monkeypatch):
@@ -314,6 +350,12 @@ def test_misfits_are_refused_before_data_are_made(
     )
     with pytest.raises(ValueError, match=message):
         train_run(config, tmp_path / "run")
+
+
+def test_a_run_that_is_not_to_be_evaluated_is_refused(tiny_config, tmp_path):
+    with pytest.raises(ValueError, match="no split to evaluate; name one"):
+        train_run(tiny_config, tmp_path, splits=())
+    refuse_existing(tmp_path, tiny_config)
 
 
 def test_numbers_that_make_no_run_are_refused():

@@ -3,6 +3,8 @@
 Without a GPU the Triton programs run in Triton's interpreter, one small case an option.
 """
 
+import subprocess
+import sys
 import weakref
 from dataclasses import replace
 
@@ -32,6 +34,27 @@ def arithmetic_is_restored():
     before = torch.backends.cuda.matmul.allow_tf32
     yield
     torch.backends.cuda.matmul.allow_tf32 = before
+
+
+NEWER = """
+import torch
+from torchcno.operators.kernels import _arithmetic
+
+matmul = torch.backends.cuda.matmul
+compiled = torch.compile(lambda x: x + (_arithmetic(x) == "tf32"), backend="eager", fullgraph=True)
+for precision in ("tf32", "ieee"):
+    matmul.fp32_precision = precision
+    for decide in (_arithmetic, lambda x: "tf32" if compiled(x) else "fp32"):
+        assert decide(torch.zeros(1)) == ("tf32" if precision == "tf32" else "fp32")
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="of newer versions of PyTorch"
+)
+def test_the_newer_switch_of_pytorch_counts_as_the_older_one_does():
+    # In a process of its own: the older one cannot be read there any more.
+    subprocess.run([sys.executable, "-c", NEWER], check=True)
 
 
 def matrices(

@@ -57,6 +57,13 @@ def test_three_channels_are_no_plane_velocity():
         draws(flow_reflection, u, n=1)
 
 
+def test_a_mask_is_mirrored_and_has_no_sign():
+    mask = torch.rand(1, 3, 4, 4) < 0.5
+    images = [mask.flip(axes) for axes in ([], [-1], [-2], [-1, -2])]
+    for moved in draws(flow_reflection, mask):
+        assert any(torch.equal(moved, image) for image in images)
+
+
 def test_channels_and_samples_move_together():
     u = torch.rand(3, 2, 5, 5)
     for symmetry in (square_symmetry, translation):

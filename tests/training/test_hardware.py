@@ -28,6 +28,42 @@ def test_arithmetic_holds_within_its_context_alone(precision, expected):
     assert settings() == before
 
 
+SWITCHES = """
+import sys, torch
+from torchcno.training.hardware import arithmetic
+
+def products():
+    return [torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision]
+
+exec(sys.argv[1])
+before = products()
+for precision, expected in (("32", "ieee"), ("tf32", "tf32")):
+    with arithmetic(precision):
+        assert products() == [expected] * 2
+        # What torch.compile reads, too.
+        assert torch.get_float32_matmul_precision() == ("highest" if precision == "32" else "high")
+        assert torch.backends.cudnn.allow_tf32 == (precision == "tf32")
+    assert products() == before, (before, products())
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="of newer versions of PyTorch"
+)
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "cuda.matmul.fp32_precision = 'tf32'",
+        "cudnn.conv.fp32_precision = 'ieee'",
+        "fp32_precision = 'tf32'",
+    ],
+)
+def test_arithmetic_gets_on_with_the_newer_switches(setting):
+    # In a process of its own: the older switches cannot be read there any more.
+    script = [sys.executable, "-c", SWITCHES, f"torch.backends.{setting}"]
+    subprocess.run(script, check=True)
+
+
 def test_one_process_is_the_first_of_one():
     fabric = launch(Hardware("cpu"))
     assert (fabric.device.type, fabric.world_size, fabric.is_global_zero) == ("cpu", 1, True)

@@ -120,6 +120,12 @@ def test_patience_waits_for_the_first_evaluation(tmp_path):
     assert (result.epochs, result.best_epoch) == (5, 5)
 
 
+def test_patience_ends_at_an_evaluation(tmp_path):
+    recipe = replace(RECIPE, epochs=100, gamma=10.0, evaluate_every=4, patience=2)
+    result = fit(affine(), linear_data(), linear_data(10), recipe, tmp_path)
+    assert 4 < result.best_epoch < result.epochs == result.best_epoch + 4 < 100
+
+
 def test_rows_say_what_each_epoch_did(tmp_path):
     recipe = replace(RECIPE, epochs=12, evaluate_every=5, gamma=0.5)
     seen = []
@@ -186,6 +192,28 @@ def test_averaged_weights_beat_the_last_ones_while_the_rate_is_high(tmp_path):
         for name in ("last", "averaged")
     )
     assert averaged < 0.5 * last
+
+
+def test_a_mask_may_be_of_inputs_that_the_network_does_not_see(tmp_path):
+    data, physical = linear_data(64), torch.full((64, 1, 4, 4), -0.3)
+    physical[..., 2:] = 0.0
+    targets = torch.where(physical == 0, data.targets, -7.0)
+    pairs = Pairs(data.inputs, targets).masked(lambda u: u[:, :1] == 0, physical)
+    recipe = replace(RECIPE, epochs=30, learning_rate=5e-2, augmentation="square", samples=60)
+    assert fit(affine(), pairs, pairs, recipe, tmp_path).best_validation_error < 0.01
+
+
+def test_validation_targets_that_are_zero_everywhere_are_refused(tmp_path):
+    val = linear_data(10)
+    val.targets[[3, 5]] = 0.0
+    refused = r"zero everywhere in 2 of 10 .* first in sample 3.*normalization="
+    with pytest.raises(ValueError, match=refused):
+        fit(affine(), linear_data(), val, RECIPE, tmp_path)
+    assert not any(tmp_path.iterdir())
+    # Where they do not count they are 1.
+    mask = torch.zeros(1, 1, 4, 4, dtype=torch.bool)
+    mask[..., 0] = True
+    fit(affine(), linear_data(), val, replace(RECIPE, epochs=1), tmp_path, mask=lambda u: mask)
 
 
 class Breaks(nn.Conv2d):

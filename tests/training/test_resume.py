@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -151,12 +152,39 @@ def test_a_signal_that_another_error_overtakes_is_not_lost(error, raised):
         signal.signal(signal.SIGTERM, before)
 
 
-def test_a_finished_run_that_goes_on_is_only_read(small_run, undisturbed):
-    before = (undisturbed / "metrics.jsonl").read_text()
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_finished_run_that_goes_on_leaves_every_file_as_it_was(small_run, undisturbed):
+    before = contents(undisturbed)
     again = small_run.run(undisturbed, resume=True)
-    assert (undisturbed / "metrics.jsonl").read_text() == before
+    assert contents(undisturbed) == before
     assert again.epochs == 8
     assert again.best_validation_error == rows(undisturbed)[-1]["best_validation_error"]
+
+
+def test_a_full_disk_leaves_the_weights_of_a_run_that_goes_on(small_run, undisturbed, tmp_path):
+    shutil.copytree(undisturbed, tmp_path, dirs_exist_ok=True)
+    before = contents(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
+    try:
+        with pytest.raises(OSError, match="large"):
+            small_run.run(tmp_path, resume=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert contents(tmp_path) == before
+
+
+def test_weights_without_a_checkpoint_are_not_written_over(small_run, undisturbed, tmp_path):
+    """Checkpoints are large, and a finished run needs none."""
+    shutil.copytree(undisturbed, tmp_path, dirs_exist_ok=True)
+    shutil.rmtree(tmp_path / "checkpoint")
+    before = contents(tmp_path)
+    with pytest.raises(ValueError, match=r"no .* to go on from.*start again in another folder"):
+        small_run.run(tmp_path, resume=True)
+    assert contents(tmp_path) == before
 
 
 def test_a_full_disk_leaves_the_last_checkpoint(small_run, undisturbed, tmp_path):

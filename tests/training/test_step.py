@@ -81,7 +81,7 @@ def test_the_factor_of_the_loss_gives_gradients_in_float16_their_digits():
         torch.manual_seed(0)
         config = CNOConfig(size=(16, 16), levels=1, width=8, neck_blocks=2, activation="gelu")
         model = CNO(config)
-        trained, optimizer = Network(model, None, dtype), SGD(model.parameters())
+        trained, optimizer = Network(model, dtype), SGD(model.parameters())
         eager_step(trained, optimizer, relative_l1_loss, factor)(inputs, targets)
         return [weight.grad for weight in model.parameters() if weight.ndim == 4]
 

@@ -10,7 +10,7 @@ from jsonargparse.typing import restricted_number_type
 from rich.console import Console
 from rich.table import Table
 
-from torchcno.cli import INTERRUPTED, Stop
+from torchcno.cli import INTERRUPTED, MISSED, Stop
 from torchcno.cli.arguments import parser_of
 from torchcno.cli.terminal import error_table, progress_bars, table
 from torchcno.cli.train import add_run_options, run_options
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> None:
     failed = [row for row in rows if row.state == "unfinished"]
     if failed:
         raise Stop(
-            1,
+            MISSED,
             f"{len(failed)} of {len(rows)} trials failed, trial {failed[0].number} because "
             f"{failed[0].error or 'it stopped'}; the same command tries them again.",
         )

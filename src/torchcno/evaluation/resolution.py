@@ -59,6 +59,11 @@ def on_grid(finest: Fields, resolution: int) -> Fields:
     """The functions of `finest` on `resolution` points an axis, by the resampling that is exact
     for its layout (`torchcno.spectral.resample`)."""
     points = finest.grid.shape[-1]
+    if set(finest.grid.shape) != {points}:
+        raise ValueError(
+            f"a grid of shape {finest.grid.shape} is no one number of points an axis; give each "
+            "axis its own by Fields.resampled."
+        )
     if resolution > points:
         raise ValueError(
             f"data on {points} points an axis do not determine {resolution}; "

@@ -94,7 +94,7 @@ def training_step(way: Way, problem: Problem, batch: Batch) -> Work:
     network = _network(way, problem, batch).train()
     optimizer = optimizer_of(network, recipe, batch.device)
     make = graphed_step if _is_captured(way, batch) else eager_step
-    trained = Network(network, mask=None, dtype=FIELDS.get(way.precision))
+    trained = Network(network, dtype=FIELDS.get(way.precision))
     factor = LOSS_FACTORS.get(way.precision, 1.0)
     if way.compiled:
         trained.compile()

@@ -17,6 +17,7 @@ from torchcno.evaluation.resolution import Refused, ResolutionCurve, at_resoluti
 from torchcno.experiments.predict import write_groups
 from torchcno.experiments.run_config import read_config
 from torchcno.experiments.trained import load, pick_device
+from torchcno.training.hardware import arithmetic
 
 EVALUATED = ("test", "ood")  # the splits whose errors a run's result is
 
@@ -54,6 +55,9 @@ def evaluate_run(
     The data are made at the finest resolution and band-limited to the coarser ones, so that all
     hold the same functions. `samples` of each split: the paper's number, unless given. Resolutions
     that the model does not take are told to `refused`; without it they are an error.
+
+    Products are those of the training, float32 in full or TF32, and fields are float32 whatever
+    they were stored as in its steps: as for the validation error, by which the weights were chosen.
     """
     config, operator = read_config(folder), load(folder, pick_device(device))
     resolutions = tuple(resolutions) or (config.resolution,)
@@ -75,7 +79,8 @@ def evaluate_run(
             config.problem.mask,
             refused,
         )
-        evaluations += [Evaluation(split, at.fields, at.prediction, at.errors) for at in found]
+        with arithmetic(config.train.precision):
+            evaluations += [Evaluation(split, at.fields, at.prediction, at.errors) for at in found]
     return evaluations
 
 

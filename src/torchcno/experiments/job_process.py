@@ -35,11 +35,11 @@ LAUNCH = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "SLURM_PROC
 def perform(request: Request, environment: Mapping[str, str] | None = None) -> Answer:
     """Bring a job to its end, whatever part of it is done already.
 
-    The states: "finished"; "stopped", by `stop`; "diverged"; "failed", with the error.
+    The states: "finished"; "stopped", by `stop`, also by one that came before this began;
+    "diverged"; "failed", with the error.
     """
     folder = Path(request["folder"])
     folder.mkdir(parents=True, exist_ok=True)
-    stop_file(folder).unlink(missing_ok=True)
     for _ in range(ATTEMPTS):
         with (folder / "log.txt").open("a") as log:
             code, answer = _attempt(request, log, environment or {})
@@ -56,8 +56,13 @@ def perform(request: Request, environment: Mapping[str, str] | None = None) -> A
 
 def stop(folder: Path) -> None:
     """Ask the job in `folder` to stop, wherever it is at work, and save its state."""
-    if folder.is_dir():
-        stop_file(folder).touch()
+    folder.mkdir(parents=True, exist_ok=True)  # the job may be about to make it
+    stop_file(folder).touch()
+
+
+def forget_stop(folder: Path) -> None:
+    """Let a job begin that was stopped before: for who asks for it, before anyone performs it."""
+    stop_file(folder).unlink(missing_ok=True)
 
 
 def stop_file(folder: Path) -> Path:
@@ -112,7 +117,9 @@ def _ending(code: int) -> str:
 
 def main() -> None:
     """The process of one job."""
-    answers, sys.stdout = sys.stdout, sys.stderr  # prints of libraries are no answers
+    # What others print is no answer, be it a library in C or a process that this one starts.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     request = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     from torchcno.experiments.jobs import answer  # torch and all: only here

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -20,7 +20,7 @@ import torch
 
 from torchcno.disk import read_json
 from torchcno.experiments.evaluate import EVALUATED
-from torchcno.experiments.job_process import Answer, Request, perform, stop
+from torchcno.experiments.job_process import Answer, Request, forget_stop, perform, stop
 from torchcno.experiments.run import at_work, begin, go_on
 from torchcno.experiments.run_config import RunConfig, differences, read_config
 from torchcno.experiments.run_files import find_damage
@@ -46,10 +46,9 @@ class Job:
     @property
     def request(self) -> Request:
         """The job as a plain tree, for another process or another machine."""
-        data = self.config.data and self.config.data.absolute()
         return {
             "folder": str(self.folder.absolute()),
-            "config": replace(self.config, data=data).to_tree(),
+            "config": self.config.to_tree(),
             "splits": list(self.splits),
         }
 
@@ -156,9 +155,11 @@ def stopping_on_error(futures: Mapping["Future[Answer]", Job]) -> Iterator[None]
             yield
     except BaseException:
         at_work = [future for future in futures if not future.cancel()]
-        # All of them: dask cancels what a worker has begun, and leaves it at it.
-        for job in futures.values():
-            stop(job.folder)
+        # Also cancelled ones that have a folder: dask cancels what a worker has begun, and leaves
+        # it at it.
+        for future, job in futures.items():
+            if future in at_work or job.folder.exists():
+                stop(job.folder)
         wait(at_work)
         raise
 
@@ -199,6 +200,7 @@ class Local:
 
     def submit(self, job: Job) -> Future[Answer]:
         """Perform `job` in the next process that is free."""
+        forget_stop(job.folder)
         return self._threads.submit(self._perform, job)
 
     def _perform(self, job: Job) -> Answer:
@@ -224,6 +226,7 @@ class Cluster:
 
     def submit(self, job: Job) -> Future[Answer]:
         """Perform `job` on a worker with the GPUs that it needs; on another if that one is lost."""
+        forget_stop(job.folder)
         resources = {"GPU": job.gpus} if job.gpus else None
         # Not pure: dask shall not take yesterday's answer for a job that was stopped since.
         executor = self.client.get_executor(pure=False, resources=resources)
@@ -313,7 +316,7 @@ def finish(job: Job) -> None:
             return
         refuse_another_run(job)
         if job.result is None:
-            go_on(read_config(job.folder), job.folder, watch, job.splits)
+            go_on(job.config, job.folder, watch, job.splits)
 
 
 def refuse_another_run(job: Job) -> None:

@@ -38,7 +38,7 @@ class Measurement:
     """What a study wants of a trained run: a file in its folder, made from its weights."""
 
     file: str
-    write: Callable[[Path], None]
+    write: Callable[[Path, str], None]  # of a folder, computed on a device
     error: Callable[[Path], float | None]  # of the weights that were measured, in percent
 
     def is_made(self, folder: Path) -> bool:
@@ -49,12 +49,12 @@ class Measurement:
         """Whether it was made with other weights: those of an earlier run of the name."""
         return (folder / self.file).exists() and not self.is_made(folder)
 
-    def make(self, folder: Path) -> None:
+    def make(self, folder: Path, device: str = "auto") -> None:
         """Measure the run in `folder`, unless that is done; without its weights, say so."""
         if not self.is_made(folder):
             if why := self.hindrance(folder):
                 raise FileNotFoundError(why)
-            self.write(folder)
+            self.write(folder, device)
 
     def hindrance(self, folder: Path) -> str:
         """Why the run in `folder` cannot be measured; nothing where it can."""
@@ -75,11 +75,11 @@ def is_of_run(folder: Path, error: float | None) -> bool:
     return abs(error - published) <= SAME_WEIGHTS * published
 
 
-def measure_resolutions(folder: Path) -> None:
+def measure_resolutions(folder: Path, device: str = "auto") -> None:
     """Write resolution.json."""
     training = read_config(folder).resolution
     resolutions = sorted({int(ratio * training) for ratio in RATIOS})
-    (errors,) = evaluate_runs([folder], ("test",), resolutions)
+    (errors,) = evaluate_runs([folder], ("test",), resolutions, device=device)
     write_json(errors.as_dict(), folder / RESOLUTIONS.file)
 
 
@@ -127,9 +127,9 @@ def spectra_of(evaluation: Evaluation) -> Spectra:
     )
 
 
-def measure_spectra(folder: Path) -> None:
+def measure_spectra(folder: Path, device: str = "auto") -> None:
     """Write spectra.npz."""
-    (evaluation,) = evaluate_run(folder, ("test",))
+    (evaluation,) = evaluate_run(folder, ("test",), device=device)
     spectra = spectra_of(evaluation)
     arrays: dict[str, Any] = {name: getattr(spectra, name) for name in (*ARRAYS, "error")}
     for name in ("truth", "prediction"):

@@ -6,12 +6,15 @@ from pathlib import Path
 from torch import nn
 
 from torchcno.data.dataset import Fields, Normalization
-from torchcno.disk import write_json
+from torchcno.disk import read_json, write_json
+from torchcno.experiments.configs import from_plain, to_plain
 from torchcno.experiments.run import claimed, pairs, versions
 from torchcno.experiments.trained import TrainedOperator
 from torchcno.models import MODELS
 from torchcno.training import PRESETS, Epoch, Hardware, Mask, Recipe, fit
 from torchcno.training.run_folder import RunFolder
+
+SAME = "give the same to go on, or start a new run in another folder."
 
 
 def train_on(
@@ -51,16 +54,19 @@ def train_on(
         if is_first:
             if RunFolder(folder).has_begun and not resume:
                 raise ValueError(f"{folder} holds a run; choose another, or give resume=True.")
-            write_json({**operator.description(), "versions": versions()}, folder / "model.json")
+            described = folder / "model.json"
+            if resume and described.exists():
+                _refuse_another(operator, described)
+            else:
+                write_json({**operator.description(), "versions": versions()}, described)
         fit(
             model,
-            pairs(train, normalization),
-            pairs(val, normalization),
+            pairs(train, normalization, mask),
+            pairs(val, normalization, mask),
             recipe,
             folder,
             seed=seed,
             hardware=hardware,
-            mask=mask,
             on_epoch=on_epoch,
             resume=resume,
         )
@@ -76,6 +82,23 @@ def _name_of(model: nn.Module) -> str:
         f"{type(model).__name__} is no network of this package, so that no folder of it could be "
         "loaded; torchcno.training.fit takes any module."
     )
+
+
+def _refuse_another(operator: TrainedOperator, path: Path) -> None:
+    """Refuse to go on with another network, scaling or grid than `path` says of the weights."""
+    there = read_json(path)
+    if there["model"] != operator.model:
+        raise ValueError(f"{path} is of the model {there['model']}, not {operator.model}; {SAME}")
+    given = {
+        "config": operator.network.config,
+        "normalization": operator.normalization,
+        "grid": operator.grid,
+    }
+    for part, value in given.items():
+        before, now = to_plain(from_plain(type(value), there[part], part)), to_plain(value)
+        changed = [f"{key} {before[key]}, not {now[key]}" for key in now if before[key] != now[key]]
+        if changed:
+            raise ValueError(f"{path} has another {part}: {', '.join(changed)}; {SAME}")
 
 
 def _in_float32(fields: Fields) -> Fields:

@@ -10,7 +10,7 @@ import xarray
 from torch import Tensor
 
 from torchcno.data.files import coordinates_of
-from torchcno.disk import write_atomically
+from torchcno.disk import replacing, write_atomically
 from torchcno.experiments.trained import TrainedOperator
 from torchcno.grids import Grid
 from torchcno.selection import select
@@ -82,13 +82,14 @@ def write_dataset(path: Path, outputs: Tensor, grid: Grid) -> None:
 
 def write_groups(path: Path, groups: Mapping[str, xarray.Dataset]) -> None:
     """Datasets as the groups of one NetCDF file, never half of it; "/" is the file itself."""
-    part = path.with_name(path.name + ".part")
-    try:
+    if not groups:
+        raise ValueError(
+            f"there is nothing to write to {path}: the network took none of the grids; choose "
+            "other resolutions."
+        )
+    with replacing(path) as part:
         for i, (group, dataset) in enumerate(groups.items()):
             dataset.to_netcdf(part, mode="a" if i else "w", group=group, engine="h5netcdf")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 READERS = {".npy": read_array, ".nc": read_dataset}

@@ -22,6 +22,7 @@ from torchcno.experiments.trained import TrainedOperator, load, pick_device
 from torchcno.selection import select
 from torchcno.training import Hardware
 from torchcno.training.checkpoint import load_into, save_tensors
+from torchcno.training.hardware import arithmetic
 from torchcno.training.run_folder import RunFolder
 
 WEIGHTS = Path(__file__).parents[1] / "weights"
@@ -103,7 +104,7 @@ def _compared(
 ) -> dict[str, float]:
     """The published error of a run's evaluation, and of the rounded operator on the same fields."""
     fields = evaluation.fields
-    errors = sample_errors(
-        rounded.predict(fields.inputs), fields, rounded.normalization, config.problem.mask
-    )
+    with arithmetic(config.train.precision):  # as the run is evaluated
+        prediction = rounded.predict(fields.inputs)
+    errors = sample_errors(prediction, fields, rounded.normalization, config.problem.mask)
     return {"full": published_error(evaluation.summary), "half": published_error(summary(errors))}

@@ -39,8 +39,8 @@ from torchcno.experiments.run_config import (
 from torchcno.experiments.run_files import finished_result
 from torchcno.experiments.trained import TrainedOperator, load, pick_device
 from torchcno.models import MODELS, count_parameters
-from torchcno.training import Epoch, EventFile, Fit, Hardware, Pairs, fit
-from torchcno.training.hardware import FIELDS, device_name, extent, is_captured
+from torchcno.training import Epoch, EventFile, Fit, Hardware, Mask, Pairs, fit
+from torchcno.training.hardware import FIELDS, arithmetic, device_name, extent, is_captured
 from torchcno.training.loop import check_batches
 from torchcno.training.recipe import Precision
 from torchcno.training.run_folder import RunFolder
@@ -120,12 +120,11 @@ def begin(config: RunConfig, folder: Path, watch: Watch, splits: Sequence[str]) 
     """`train_run` for who is `at_work` in the folder."""
     if is_first_process(config.hardware):
         refuse_existing(folder, config)
-        write_tree(config.to_tree(), folder / "config.yaml")
     return _run(config, folder, watch, splits, resume=False)
 
 
 def go_on(config: RunConfig, folder: Path, watch: Watch, splits: Sequence[str]) -> dict[str, Any]:
-    """`resume_run` for who is `at_work` in the folder."""
+    """`resume_run` for who is `at_work` in the folder, with data and hardware of `config`."""
     result = finished_result(folder)
     if result is not None:
         return result if is_first_process(config.hardware) else {}
@@ -172,10 +171,15 @@ def _run(
     config: RunConfig, folder: Path, watch: Watch, splits: Sequence[str], resume: bool
 ) -> dict[str, Any]:
     """Train, from the start or from a checkpoint, and evaluate what came out."""
+    if not splits:
+        raise ValueError("no split to evaluate; name one at least, such as val.")
     problem, recipe = config.problem, config.train
     device = pick_device(config.hardware.accelerator)
     # Data may take hours: whatever can be refused without them is refused first.
     refuse_misfits(config)
+    if is_first_process(config.hardware):
+        # Also of a run that goes on: whoever evaluates it reads there where the data are now.
+        write_tree(config.to_tree(), folder / "config.yaml")
     torch.manual_seed(config.seed)  # the initial weights
     network = MODELS[config.model](config.architecture)
     # Also what is evaluated later: data that cannot be made shall not spoil a trained run.
@@ -197,13 +201,12 @@ def _run(
         write_json({**operator.description(), "versions": versions()}, folder / "model.json")
     outcome = fit(
         network,
-        pairs(train, normalization),
-        pairs(val, normalization),
+        pairs(train, normalization, problem.mask),
+        pairs(val, normalization, problem.mask),
         recipe,
         folder,
         seed=config.seed,
         hardware=config.hardware,
-        mask=problem.mask,
         on_epoch=watch.epoch,
         resume=resume,
     )
@@ -253,6 +256,8 @@ def _result(
     # Whoever compares times by the device's name takes none that are of several.
     devices = dict.fromkeys([*training.pop("devices"), device_name(device)])
     count = count_parameters(operator.network)
+    with arithmetic(config.train.precision):  # as for the errors
+        inference = inference_time(operator, evaluations[0].fields.inputs, repeats=5)
     return {
         "problem": config.problem.name,
         "model": config.model,
@@ -261,7 +266,7 @@ def _result(
         "parameters": count.entries,  # the paper's way: a complex weight once
         "real_parameters": count.reals,
         **training,
-        "inference": asdict(inference_time(operator, evaluations[0].fields.inputs, repeats=5)),
+        "inference": asdict(inference),
         "device": ", then ".join(devices),
         "versions": versions(),
         "errors": {evaluation.split: evaluation.summary for evaluation in evaluations},
@@ -277,12 +282,13 @@ def _mean_field_errors(
     return summary(sample_errors(prediction, fields, normalization, config.problem.mask))
 
 
-def pairs(fields: Fields, normalization: Normalization) -> Pairs:
-    """Fields as a network sees them."""
-    return Pairs(
+def pairs(fields: Fields, normalization: Normalization, mask: Mask | None = None) -> Pairs:
+    """Fields as a network sees them; `mask` sees the physical inputs."""
+    scaled = Pairs(
         normalization.normalize_inputs(fields.inputs),
         normalization.normalize_outputs(fields.outputs),
     )
+    return scaled.masked(mask, fields.inputs)
 
 
 def opening(config: RunConfig) -> str:
@@ -307,8 +313,10 @@ def is_first_process(hardware: Hardware) -> bool:
     """
     if extent(hardware) == (1, 1):
         return True
-    ranks = (os.environ.get(name) for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"))
-    return next((rank for rank in ranks if rank is not None), "0") == "0"
+    # torchrun's rank counts over all nodes and says it all. Elsewhere a process is one of a task,
+    # a node, or of those that Fabric started beside it.
+    named = ("RANK",) if "RANK" in os.environ else ("SLURM_PROCID", "NODE_RANK", "LOCAL_RANK")
+    return all(os.environ.get(name, "0") == "0" for name in named)
 
 
 def versions() -> dict[str, str]:

@@ -100,7 +100,10 @@ class RunConfig:
         )
 
     def to_tree(self) -> dict[str, Any]:
-        """The inverse of `from_tree`, with every field."""
+        """The inverse of `from_tree`, with every field.
+
+        The path of the data is absolute: a run may go on from another directory.
+        """
         return {
             "format": FORMAT,
             "torchcno": version("torchcno"),
@@ -110,7 +113,7 @@ class RunConfig:
             "preset": self.preset,
             "seed": self.seed,
             "resolution": self.resolution,
-            "data": to_plain(self.data),
+            "data": to_plain(self.data and self.data.expanduser().absolute()),
             "hardware": to_plain(self.hardware),
             "tensorboard": self.tensorboard,
         }

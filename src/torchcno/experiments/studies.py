@@ -346,7 +346,7 @@ def measured(outcome: Outcome, measurement: Measurement | None) -> Outcome:
     if measurement is None or outcome.state != "finished":
         return outcome
     try:
-        measurement.make(outcome.job.folder)
+        measurement.make(outcome.job.folder, outcome.job.config.hardware.accelerator)
     except Exception as error:  # stops no other run
         return replace(outcome, state="failed", error=str(error) or type(error).__name__)
     return outcome

@@ -63,6 +63,8 @@ class TrainedOperator(nn.Module):
         """`forward` in evaluation mode, a batch at a time on its device; the outputs on the CPU.
 
         Inputs may be an array of NumPy, too, and of any real type: networks compute in float32.
+        On CUDA its products are rounded to TF32 or not as PyTorch is set; `evaluate_run` takes the
+        training's.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}; use 1 or more.")

@@ -516,8 +516,20 @@ def _multiple(n: int, block: int) -> int:
 def _arithmetic(x: Tensor) -> Arithmetic:
     if x.dtype == torch.bfloat16:
         return "bf16"
-    rounded = x.dtype == torch.float16 or torch.backends.cuda.matmul.allow_tf32
-    return "tf32" if rounded else "fp32"
+    return "tf32" if x.dtype == torch.float16 or _is_tf32() else "fp32"
+
+
+@torch.compiler.assume_constant_result  # else torch.compile would have to follow the exception
+def _is_tf32() -> bool:
+    """Whether products of float32 are to be rounded.
+
+    PyTorch's older switch cannot be read where a program has set the newer one alone.
+    """
+    matmul = torch.backends.cuda.matmul
+    try:
+        return matmul.allow_tf32
+    except RuntimeError:
+        return bool(matmul.fp32_precision == "tf32")
 
 
 def _scaled(arithmetic: Arithmetic, sigma: str) -> Arithmetic:

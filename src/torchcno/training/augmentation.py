@@ -51,6 +51,8 @@ def flow_reflection(space: torch.Size, generator: Generator) -> Transform:
     axes = [axis for axis, mirrored in ((-1, along_x), (-2, along_y)) if mirrored]
 
     def apply(w: Tensor) -> Tensor:
+        if w.dtype == torch.bool:  # a mask, which has no sign
+            return w.flip(axes)
         if not 1 <= w.shape[1] <= 2:
             raise ValueError(
                 f"{w.shape[1]} channels are no plane velocity u or (u, v); use augmentation='none'."

@@ -4,10 +4,12 @@ import atexit
 import ctypes
 import os
 import platform
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from operator import attrgetter
+from typing import Any, Literal
 
 import torch
 
@@ -136,15 +138,43 @@ def reuse_memory() -> None:
         mallopt(_TRIM_THRESHOLD, -1)  # and the heap never shrinks
 
 
+OF_CUDA = ("cuda.matmul", "cudnn.conv", "cudnn.rnn")  # in `torch.backends`
+
+
 @contextmanager
 def arithmetic(precision: Precision) -> Iterator[None]:
     """Within the context, CUDA multiplies float32 in full ("32") or as TF32 (the others)."""
-    tf32 = precision != "32"
-    matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    tf32, way_back = precision != "32", _way_back()
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = tf32
+    for switch in _newer_switches(*OF_CUDA):
+        switch.fp32_precision = "tf32" if tf32 else "ieee"
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(matmul)
-        torch.backends.cudnn.allow_tf32 = cudnn
+        for restore in way_back:
+            restore()
+
+
+def _way_back() -> list[Callable[[], None]]:
+    """What brings back the arithmetic that is set now.
+
+    PyTorch has two generations of switches, and its compiler reads both. To set an older one sets
+    the newer, but to read it is an error where a program has set the newer alone.
+    """
+    cudnn = torch.backends.cudnn
+    way_back: list[Callable[[], None]] = []
+    with suppress(RuntimeError):
+        matmul = torch.get_float32_matmul_precision()
+        way_back.append(partial(torch.set_float32_matmul_precision, matmul))
+    with suppress(RuntimeError):
+        way_back.append(partial(setattr, cudnn, "allow_tf32", cudnn.allow_tf32))
+    for switch in _newer_switches(*OF_CUDA, "mkldnn.matmul"):  # an older one is of both
+        way_back.append(partial(setattr, switch, "fp32_precision", switch.fp32_precision))
+    return way_back
+
+
+def _newer_switches(*names: str) -> list[Any]:
+    """Those of `torch.backends` with an `fp32_precision` of their own: none before PyTorch 2.9."""
+    there = hasattr(torch.backends.cuda.matmul, "fp32_precision")
+    return [attrgetter(name)(torch.backends) for name in names] if there else []

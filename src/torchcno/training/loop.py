@@ -35,7 +35,14 @@ from torchcno.training.hardware import (
 from torchcno.training.interruption import Interrupted, stop_requests
 from torchcno.training.losses import LOSSES
 from torchcno.training.optimizers import optimizer_of, set_rate
-from torchcno.training.pairs import Mask, Network, Pairs, validation_error
+from torchcno.training.pairs import (
+    Mask,
+    Network,
+    Pairs,
+    refuse_zeros,
+    validation_error,
+    where_they_count,
+)
 from torchcno.training.recipe import EITHER_WAY, Recipe
 from torchcno.training.run_folder import RunFolder
 from torchcno.training.schedules import learning_rate
@@ -98,8 +105,9 @@ def fit(
     from the same seed), data, recipe and seed. Without it a folder that holds a run already is a
     ValueError.
 
-    `mask` says from inputs where outputs count (`Problem.mask`): elsewhere prediction and target
-    are 1. `on_epoch` is called on the first process after every epoch. On a CPU the process keeps
+    `mask` says from the inputs as they are given here where outputs count: elsewhere prediction and
+    target are 1. For inputs that are scaled leave it out, and let `Pairs.masked` ask the physical
+    ones. `on_epoch` is called on the first process after every epoch. On a CPU the process keeps
     the memory of a step for the next one, also when the run is over (`reuse_memory`).
 
     Raises `Interrupted` after SIGINT or SIGTERM, with the state saved, and `Diverged` when the loss
@@ -108,7 +116,9 @@ def fit(
     """
     with arithmetic(recipe.precision):  # or Lightning advises to set it
         fabric = launch(hardware)
+    train, val = (pairs.masked(mask, pairs.inputs) for pairs in (train, val))
     train = _selected(train, recipe, fabric.world_size)
+    refuse_zeros(val)
     cuda = [fabric.device] if fabric.device.type == "cuda" else []
     if not cuda:
         reuse_memory()
@@ -118,9 +128,8 @@ def fit(
             recipe=recipe,
             seed=seed,
             folder=RunFolder(Path(folder)),
-            mask=mask,
-            train=train.to(fabric.device).masked(mask),
-            val=val.to(fabric.device).masked(mask),
+            train=train.to(fabric.device),
+            val=val.to(fabric.device),
             state=_first_state(model, recipe, len(train) // recipe.batch_size, fabric, hardware),
         )
         run.resume() if resume else run.begin()
@@ -146,7 +155,6 @@ class _Run:
     recipe: Recipe
     seed: int
     folder: RunFolder
-    mask: Mask | None
     train: Pairs
     val: Pairs
     state: State
@@ -160,10 +168,12 @@ class _Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the epochs, or the patience, are used up."""
-        progress, patience = self.state.progress, self.recipe.patience
+        """Whether the epochs are used up, or the patience is, as an evaluation finds."""
+        progress, recipe = self.state.progress, self.recipe
         waited = progress.epoch - progress.best_epoch if progress.best_error is not None else 0
-        return progress.epoch == self.recipe.epochs or waited >= (patience or math.inf)
+        evaluated = progress.epoch % recipe.evaluate_every == 0
+        impatient = evaluated and waited >= (recipe.patience or math.inf)
+        return impatient or progress.epoch == recipe.epochs
 
     def begin(self) -> None:
         """Start a new run in the folder."""
@@ -190,7 +200,7 @@ class _Run:
 
     def go(self, stopping: Callable[[], bool], on_epoch: Callable[[Epoch], None]) -> None:
         """Run to the end."""
-        step = _make_step(self.state, self.recipe, self.mask, self.fabric)
+        step = _make_step(self.state, self.recipe, self.fabric)
         if not self.finished:
             self.note_device()
         while not self.finished:
@@ -235,16 +245,16 @@ class _Run:
         share = order.view(steps, size)[:, self.fabric.global_rank :: self.fabric.world_size]
         return share.to(self.fabric.device)
 
-    def augmented(self, batch: Int[Tensor, " sample"]) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of a batch, moved by one symmetry."""
-        inputs, targets = self.train.inputs[batch], self.train.targets[batch]
+    def augmented(self, batch: Int[Tensor, " sample"]) -> list[Tensor]:
+        """Inputs and targets of a batch, and where these count, moved by one symmetry."""
+        fields = [tensor[batch] for tensor in self.train.tensors]
         if self.recipe.augmentation == "none":
-            return inputs, targets
+            return fields
         progress = self.state.progress
         generator = _generator(self.seed, progress.epoch, SYMMETRY, progress.batch)
         draw = select(AUGMENTATIONS, self.recipe.augmentation, "augmentation")
-        move = draw(inputs.shape[2:], generator)
-        return move(inputs), move(targets)
+        move = draw(fields[0].shape[2:], generator)
+        return [move(field) for field in fields]
 
     def rate(self, batch: int) -> float:
         """The learning rate in the middle of a step of this epoch."""
@@ -306,8 +316,7 @@ class _Run:
         state, size = self.state, self.recipe.batch_size
         if state.average is not None:
             recalibrate_batch_norm(state.average.model, self.train.inputs, size)
-        network = Network(state.evaluated, self.mask)
-        error = validation_error(network, self.val, AT_ONCE * size)
+        error = validation_error(Network(state.evaluated), self.val, AT_ONCE * size)
         return self.fabric.broadcast(error)
 
     @property
@@ -366,7 +375,7 @@ def _selected(train: Pairs, recipe: Recipe, processes: int) -> Pairs:
             f"samples is {n} and the training set has {len(train)}; use at most those."
         )
     check_batches(recipe, n, processes)
-    return Pairs(train.inputs[:n], train.targets[:n])
+    return train.first(n)
 
 
 def check_batches(recipe: Recipe, n: int, processes: int) -> None:
@@ -427,10 +436,10 @@ def laid_out(model: nn.Module) -> nn.Module:
     return model
 
 
-def _make_step(state: State, recipe: Recipe, mask: Mask | None, fabric: Fabric) -> Step:
+def _make_step(state: State, recipe: Recipe, fabric: Fabric) -> Step:
     """The recipe's step: captured in a graph where that is possible, through Fabric elsewhere."""
-    network = Network(state.model.train(), mask, FIELDS.get(recipe.precision))
-    loss = select(LOSSES, recipe.loss, "loss")
+    network = Network(state.model.train(), FIELDS.get(recipe.precision))
+    loss = where_they_count(select(LOSSES, recipe.loss, "loss"))
     factor = LOSS_FACTORS.get(recipe.precision, 1.0)
     if is_captured(recipe, fabric.device, fabric.world_size):
         if recipe.fast == "compiled":

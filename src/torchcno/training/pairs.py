@@ -1,14 +1,15 @@
 """What a network learns from, and the network as it is judged there."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from torchcno.metrics import relative_l1
 
-Mask = Callable[[Tensor], Tensor | None]  # from inputs, where outputs count; None: everywhere
+# From physical inputs, where outputs count; None: everywhere.
+Mask = Callable[[Tensor], Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class Pairs:
 
     inputs: Tensor
     targets: Tensor
+    counts: Tensor | None = None  # where targets count, in their shape; None: everywhere
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.targets):
@@ -39,42 +41,85 @@ class Pairs:
 
     def to(self, device: torch.device) -> "Pairs":
         """The same pairs on `device`."""
-        return Pairs(self.inputs.to(device), self.targets.to(device))
+        return Pairs(*(tensor.to(device) for tensor in self.tensors))
 
-    def masked(self, mask: Mask | None) -> "Pairs":
-        """The same pairs with targets of 1 where outputs do not count."""
-        return Pairs(self.inputs, fill(self.targets, self.inputs, mask))
+    def first(self, n: int) -> "Pairs":
+        """The first `n` of them."""
+        return Pairs(*(tensor[:n] for tensor in self.tensors))
+
+    def masked(self, mask: Mask | None, inputs: Tensor) -> "Pairs":
+        """The same pairs, which count where the mask of their physical `inputs` says so.
+
+        Those are asked for because scaled inputs, scaled back, are equal to them up to rounding
+        only, and a mask may ask for equality.
+        """
+        counts = mask(inputs) if mask is not None else None
+        return self if counts is None else replace(self, counts=counts.expand_as(self.targets))
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What there is, a row a sample: inputs, targets and where they count."""
+        both = (self.inputs, self.targets)
+        return both if self.counts is None else (*both, self.counts)
 
 
 class Network(nn.Module):
-    """A model as training sees it: with fields of type `dtype`, and 1 where outputs do not count.
+    """A model as training sees it: with fields of type `dtype`.
 
     Weights, statistics and sums stay in float32. None: fields do, too.
     """
 
-    def __init__(
-        self, model: nn.Module, mask: Mask | None, dtype: torch.dtype | None = None
-    ) -> None:
+    def __init__(self, model: nn.Module, dtype: torch.dtype | None = None) -> None:
         super().__init__()
-        self.model, self.mask, self.dtype = model, mask, dtype
+        self.model, self.dtype = model, dtype
 
     def forward(self, inputs: Tensor) -> Tensor:
         """The outputs in float32."""
         with torch.autocast(inputs.device.type, self.dtype, enabled=self.dtype is not None):
-            outputs = self.model(inputs)
-        return fill(outputs.float(), inputs, self.mask)
+            outputs: Tensor = self.model(inputs)
+        return outputs.float()
 
 
 def fill(outputs: Tensor, inputs: Tensor, mask: Mask | None) -> Tensor:
-    """`outputs` with 1 wherever the mask of `inputs` says that they do not count."""
-    counts = mask(inputs) if mask is not None else None
-    return outputs if counts is None else torch.where(counts, outputs, 1.0)
+    """`outputs` with 1 wherever the mask of physical `inputs` says that they do not count."""
+    return filled(outputs, mask(inputs) if mask is not None else None)
+
+
+def filled(fields: Tensor, counts: Tensor | None) -> Tensor:
+    """`fields` with 1 where they do not count."""
+    return fields if counts is None else torch.where(counts, fields, 1.0)
+
+
+def where_they_count(error: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    """`error` of outputs and targets, both 1 where these do not count, which a third tensor says.
+
+    Without one all do.
+    """
+
+    def of(outputs: Tensor, targets: Tensor, counts: Tensor | None = None) -> Tensor:
+        return error(filled(outputs, counts), filled(targets, counts))
+
+    return of
 
 
 def validation_error(network: nn.Module, pairs: Pairs, batch_size: int) -> float:
     """The mean over samples of the relative L1 error on normalised fields, in evaluation mode."""
     network.eval()
-    batches = zip(pairs.inputs.split(batch_size), pairs.targets.split(batch_size), strict=True)
+    error = where_they_count(relative_l1)
+    batches = zip(*(tensor.split(batch_size) for tensor in pairs.tensors), strict=True)
     with torch.no_grad():
-        errors = torch.cat([relative_l1(network(u), v) for u, v in batches])
+        errors = torch.cat([error(network(u), *targets) for u, *targets in batches])
     return float(errors.double().mean())
+
+
+def refuse_zeros(val: Pairs) -> None:
+    """Refuse targets that are zero everywhere: no error is relative to them."""
+    targets = filled(val.targets, val.counts)
+    zero = (~targets.flatten(1).any(1)).nonzero().flatten()
+    if len(zero):
+        raise ValueError(
+            f"the targets are zero everywhere in {len(zero)} of {len(val)} validation samples, "
+            f"first in sample {int(zero[0])}, and no error is relative to zero; leave those "
+            "samples out, or scale the outputs otherwise: train_on(…, normalization=…) with an "
+            "output_min below the least output."
+        )

@@ -42,7 +42,8 @@ class Recipe:
     loss: Loss = "relative-l1"
     augmentation: Augmentation = "none"
     averaging_half_life: float | None = None  # epochs; None: no averaged weights
-    patience: int | None = 200  # epochs without a better validation error; None: go on
+    # Epochs without a better validation error, counted when it is evaluated; None: go on.
+    patience: int | None = 200
     evaluate_every: int = 1  # epochs
     checkpoint_every: float = 60.0  # seconds
     # Of products, and on CUDA: 24 bits, 11, or 11 and 8 with fields stored so (float16, bfloat16).

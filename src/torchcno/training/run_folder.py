@@ -79,8 +79,19 @@ class RunFolder:
             save_tensors(self.weights, best)
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """State and note of the last `save`; None where there was none."""
-        return load_tensors(self.checkpoint) if self.checkpoint.exists() else None
+        """State and note of the last `save`; None where there was none.
+
+        Weights without a checkpoint are refused: to begin again would be to write over them.
+        """
+        if self.checkpoint.exists():
+            return load_tensors(self.checkpoint)
+        if self.weights.exists():
+            raise ValueError(
+                f"{self.weights} is there, and no {self.checkpoint} to go on from: it was removed, "
+                "or the run diverged before the first one. Use the weights as they are, bring the "
+                "checkpoint back, or start again in another folder."
+            )
+        return None
 
     def rewind(self, metrics_bytes: int, best: Mapping[str, Tensor]) -> None:
         """Forget what a killed run wrote after the checkpoint that is now gone on from."""
@@ -92,5 +103,7 @@ class RunFolder:
             )
         if size:
             os.truncate(self.metrics, metrics_bytes)
-        self.weights.unlink(missing_ok=True)
-        self.save_best(best)
+        if best:
+            self.save_best(best)  # in place of the others: a full disk leaves those
+        else:
+            self.weights.unlink(missing_ok=True)

@@ -5,7 +5,7 @@ in a CUDA graph, the whole step (forward, backward, optimiser) is one launch.
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -16,9 +16,11 @@ from torch.optim import Optimizer
 
 from torchcno.operators.streams import aside
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-# (inputs, targets) of a batch -> its loss before the step, detached, on the device
-Step = Callable[[Tensor, Tensor], Tensor]
+# (outputs, targets) of a batch, and what else it has -> its loss
+Loss = Callable[..., Tensor]
+# (inputs, targets) of a batch, and what else it has -> its loss before the step, detached, on the
+# device
+Step = Callable[..., Tensor]
 
 WARM_UP = 3  # steps before a capture: lazy initialisations, the choice of algorithms, compilation
 
@@ -32,10 +34,10 @@ def eager_step(
     for a power of two. Where one has left the range by then, weights are no numbers from then on.
     """
 
-    def step(inputs: Tensor, targets: Tensor) -> Tensor:
+    def step(inputs: Tensor, *targets: Tensor) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
         with aside():
-            loss = loss_fn(model(inputs), targets)
+            loss = loss_fn(model(inputs), *targets)
             loss.backward(torch.full_like(loss, loss_factor))
         if loss_factor != 1:
             gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
@@ -66,19 +68,19 @@ def graphed_step(
     pool = torch.cuda.graph_pool_handle()  # graphs never run at the same time: they share memory
     steps: dict[tuple[object, ...], Step] = {}
 
-    def step(inputs: Tensor, targets: Tensor) -> Tensor:
-        key = (inputs.shape, inputs.dtype, targets.shape, targets.dtype, model.training)
+    def step(*batch: Tensor) -> Tensor:
+        key = (*((tensor.shape, tensor.dtype) for tensor in batch), model.training)
         if key not in steps:
-            _warm_up(eager, model, optimizer, inputs, targets)
+            _warm_up(eager, model, optimizer, batch)
             try:
-                steps[key] = _capture(eager, optimizer, inputs, targets, pool)
+                steps[key] = _capture(eager, optimizer, batch, pool)
             except RuntimeError as error:
                 steps[key] = eager
                 optimizer.zero_grad(set_to_none=True)  # gradients in a graph that never was
                 # The end of a failed capture fails too; what comes before it is the reason.
                 reason = error.__context__ or error
                 warnings.warn(f"the step runs without a CUDA graph: {reason}", stacklevel=2)
-        return steps[key](inputs, targets)
+        return steps[key](*batch)
 
     return step
 
@@ -88,43 +90,38 @@ class _Captured:
     """A graph and the memory that it reads from and writes to."""
 
     graph: torch.cuda.CUDAGraph
-    inputs: Tensor
-    targets: Tensor
+    batch: tuple[Tensor, ...]
     loss: Tensor
 
-    def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        self.inputs.copy_(inputs)
-        self.targets.copy_(targets)
+    def __call__(self, *batch: Tensor) -> Tensor:
+        for read, given in zip(self.batch, batch, strict=True):
+            read.copy_(given)
         self.graph.replay()
         return self.loss.clone()  # the next replay overwrites it
 
 
-def _capture(
-    eager: Step, optimizer: Optimizer, inputs: Tensor, targets: Tensor, pool: Any
-) -> _Captured:
+def _capture(eager: Step, optimizer: Optimizer, batch: Sequence[Tensor], pool: Any) -> _Captured:
     graph = torch.cuda.CUDAGraph()
-    inputs, targets = inputs.clone(), targets.clone()
+    read = tuple(tensor.clone() for tensor in batch)
     # Without gradients at its start the graph makes its own, in its own memory, and adds to none.
     optimizer.zero_grad(set_to_none=True)
     # A capture that fails leaves its own stream current: the outer context takes it back.
     with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph, pool=pool):
-        loss = eager(inputs, targets)
-    return _Captured(graph, inputs, targets, loss)
+        loss = eager(*read)
+    return _Captured(graph, read, loss)
 
 
-def _warm_up(
-    eager: Step, model: nn.Module, optimizer: Optimizer, inputs: Tensor, targets: Tensor
-) -> None:
+def _warm_up(eager: Step, model: nn.Module, optimizer: Optimizer, batch: Sequence[Tensor]) -> None:
     """A few steps on a stream of their own, and everything back to where it was."""
     before = [(tensor, tensor.clone()) for tensor in _state(model, optimizer)]
-    random = torch.cuda.get_rng_state(inputs.device)
+    random = torch.cuda.get_rng_state(batch[0].device)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(WARM_UP):
-            eager(inputs, targets)
+            eager(*batch)
     torch.cuda.current_stream().wait_stream(stream)
-    torch.cuda.set_rng_state(random, inputs.device)
+    torch.cuda.set_rng_state(random, batch[0].device)
     known = {id(tensor) for tensor, _ in before}
     with torch.no_grad():
         for tensor, value in before:

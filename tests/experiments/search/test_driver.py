@@ -255,6 +255,30 @@ def test_a_claim_is_kept_up_or_falls_to_others(data, tmp_path, monkeypatch):
     assert forfeit()  # its process is gone
 
 
+@pytest.mark.parametrize("state", ["finished", "diverged", "failed"])
+def test_a_trial_that_another_process_has_closed_stays_as_it_is(data, tmp_path, monkeypatch, state):
+    search = replace(small.search(data), pruner="halving")
+
+    def slow(request, environment):
+        """A run that is taken for dead, and another process ends its trial."""
+        folder = Path(request["folder"])
+        folder.mkdir(parents=True)
+        open_study(search, tmp_path).tell(0, 0.5)
+        (folder / "metrics.jsonl").write_text('{"epoch": 1, "validation_error": 1.0}\n')
+        time.sleep(0.5)  # in which it is looked at, and claimed again
+        result = {"best_validation_error": 0.7, "epochs": 1}
+        result |= {"seconds_per_epoch": 1.0, "device": "none"}
+        (folder / "result.json").write_text(json.dumps(result))
+        return {"state": state, "error": "it went wrong."}
+
+    monkeypatch.setattr(driver, "LOOK", 0.05)
+    monkeypatch.setattr(driver, "CLAIM", 0.0)
+    monkeypatch.setattr("torchcno.experiments.jobs.perform", slow)
+    (trial,) = run_search(search, tmp_path, 1).trials
+    assert (trial.state, trial.value) == (TrialState.COMPLETE, 0.5)
+    assert not driver.claim(optuna.trial.Trial(open_study(search, tmp_path), trial._trial_id))
+
+
 def test_what_failed_here_is_tried_again_later(data, tmp_path, monkeypatch):
     monkeypatch.setattr(driver, "LOOK", 0.05)
     broken = {"state": "failed", "error": "the disk is full."}

@@ -13,8 +13,10 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
@@ -43,6 +45,7 @@ from torchcno.training.run_folder import RunFolder
 CLAIM = 30.0  # seconds between two confirmations of a claim
 FORFEIT = 120.0  # seconds without one after which a trial is anyone's
 LOOK = 1.0  # seconds between two looks at what has happened
+CLOSED = RuntimeError  # what Optuna answers to whoever writes to a trial that is done
 
 
 @dataclass(frozen=True)
@@ -129,8 +132,8 @@ class _Driver:
             trial = self.forfeited() or self.new()
             if trial is None:
                 return
-            claim(trial)
-            self.start(trial)
+            if claim(trial):
+                self.start(trial)
 
     def start(self, trial: Trial) -> None:
         """Train by the choice that the study has for `trial`."""
@@ -139,7 +142,7 @@ class _Driver:
             name: trial.suggest_categorical(name, values) for name, values in space.ranges.items()
         }
         config = space.config(choice)
-        trial.set_user_attr("parameters", parameters_of(config))
+        say(trial, "parameters", parameters_of(config))
         folder = trial_folder(self.folder, trial.number)
         job = Job(folder, config, splits=("val",), gpus=self.gpus)
         self.trial_of[folder] = trial
@@ -193,12 +196,12 @@ class _Driver:
 
     def note(self, trial: Trial, outcome: Outcome) -> None:
         """Tell the study what became of a trial."""
-        trial.set_user_attr("folder", str(outcome.job.folder.absolute()))
-        trial.set_user_attr("error", outcome.error)
+        say(trial, "folder", str(outcome.job.folder.absolute()))
+        say(trial, "error", outcome.error)
         if outcome.state == "finished":
             result = outcome.result or {}
             for key in ("epochs", "seconds_per_epoch", "device"):
-                trial.set_user_attr(key, result[key])
+                say(trial, key, result[key])
             self.tell(trial, TrialState.COMPLETE, result["best_validation_error"])
         elif outcome.state == "diverged":
             self.tell(trial, TrialState.FAIL)
@@ -213,15 +216,26 @@ class _Driver:
         self.study.tell(trial.number, value, state, skip_if_finished=True)
 
 
-def claim(trial: Trial) -> None:
-    """Say that this process is at work on `trial`, now."""
+def say(trial: Trial, key: str, value: Any) -> bool:
+    """Note something in `trial`; whether it is open.
+
+    One that another process has closed, which took this one for dead, stays as it is.
+    """
+    with suppress(CLOSED):
+        trial.set_user_attr(key, value)
+        return True
+    return False
+
+
+def claim(trial: Trial) -> bool:
+    """Say that this process is at work on `trial`, now; whether there is work to do."""
     made = {"host": socket.gethostname(), "process": os.getpid(), "time": time.time()}
-    trial.set_user_attr("claim", made)
+    return say(trial, "claim", made)
 
 
 def release(trial: Trial) -> None:
     """Say that no one is at work on `trial`."""
-    trial.set_user_attr("claim", {"host": "", "process": 0, "time": 0.0})
+    say(trial, "claim", {"host": "", "process": 0, "time": 0.0})
 
 
 def is_forfeit(frozen: FrozenTrial) -> bool:
@@ -249,11 +263,12 @@ def is_alive(process: int) -> bool:
 def lags(trial: Trial, folder: Path) -> bool:
     """Report a trial's validation errors so far to its study; whether the pruner would stop it."""
     known = trial.storage.get_trial(trial._trial_id).intermediate_values
-    for epoch, error in validation_errors(folder):
-        if epoch not in known:
-            trial.report(error, epoch)
-            if trial.should_prune():
-                return True
+    with suppress(CLOSED):
+        for epoch, error in validation_errors(folder):
+            if epoch not in known:
+                trial.report(error, epoch)
+                if trial.should_prune():
+                    return True
     return False
 
 
