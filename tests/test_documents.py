@@ -93,9 +93,15 @@ def changes(model: str, by: str) -> float:
 
 def apart(problem: str) -> float:
     """CNO's largest test error over its least, of its initialisations."""
-    label = "ours, paper, 3 initialisations"
+    label = "ours, paper, initialisations"
     ends = of_tables("table-13", "CNO", problem, "In", label)
     return ends["most"] / ends["least"]
+
+
+def l1(run: str, statistic: str) -> float:
+    """A run's error out of distribution, of scaled fields."""
+    errors = read(f"runs/{run}/result.json")["errors"]["ood"]
+    return errors[f"relative_l1_{statistic}_percent"]["normalized"]
 
 
 def filters(problem: str) -> float:
@@ -123,6 +129,32 @@ STATED = {
     r"that of FNO by (\d+) %, that of U-Net by a factor of ([\d.]+)": lambda: (
         100 * (changes("FNO", "ours, paper") - 1),
         changes("UNet", "ours, paper"),
+    ),
+    r"Navier-Stokes fields take it ([\d.]+) ms each, our solver ([\d.]+) ms": lambda: tuple(
+        read("bench-h200.json")["inference"][row]["milliseconds_a_sample"]
+        for row in ("navier-stokes-64-throughput", "navier-stokes-solver-128-throughput")
+    ),
+    r"off by (\d+) to (\d+) % \(CNO\), (\d+) % \(FNO\) and (\d+) % \(U-Net\)": lambda: tuple(
+        100 * audit["translations"][-1]["error"]
+        for audit in read("audit-navier-stokes.json")["audits"]
+    ),
+    r"these are ([\d.]+) and ([\d.]+) % on navier-stokes, ([\d.]+) and ([\d.]+) % on": lambda: (
+        tuple(
+            of_tables("table-1-physical", "CNO", problem, split, "ours, best")
+            for problem in ("Navier-Stokes equations", "Poisson equation")
+            for split in ("In", "Out")
+        )
+    ),
+    r"has ([\d.]+) on Allen-Cahn out of distribution, and a mean of ([\d.]+)": lambda: (
+        l1("allen-cahn-cno-best-0", "median"),
+        l1("allen-cahn-cno-best-0", "mean"),
+    ),
+    r"CNO by `paper` have means of ([\d.]+), ([\d.]+) and ([\d.]+)\.": lambda: tuple(
+        l1(f"allen-cahn-{model}-paper-0", "mean") for model in ("unet", "fno", "cno")
+    ),
+    r"hangs on seed \(([\d.]+) to ([\d.]+)\)": lambda: tuple(
+        of_tables("table-1", "FNO", "Poisson equation", "Out", "ours, paper, initialisations")[end]
+        for end in ("least", "most")
     ),
     r"airfoil flows on an H200 in (\d+) s": lambda: (read("airfoil-data.json")["seconds"],),
     r"lie (\d+) % apart on navier-stokes, (\d+) % on darcy": lambda: (

@@ -204,7 +204,7 @@ def summary(bumps: int, flows: list[dict[str, float]]) -> dict[str, object]:
 
 
 def criteria(rows: list[dict], fixtures: list[dict]) -> list[dict[str, object]]:
-    """What was asked for, what came out."""
+    """The bounds that the solver is held to, and what was measured."""
 
     def find(name: str, nodes: str) -> dict:
         return next(row for row in rows if (row["case"], row["nodes"]) == (name, nodes))

@@ -44,3 +44,4 @@ def test_the_mesh_has_the_published_nodes():
     lines = wide.collections[0].get_segments()
     lengths = [len(line) for line in lines]
     assert lengths == [243] * 43 + [43] * 243
+    assert (wide.get_xlabel(), wide.get_ylabel()) == ("x", "y")

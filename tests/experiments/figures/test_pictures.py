@@ -1,9 +1,11 @@
 """What the pictures of a page have in common."""
 
+import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from torchcno.experiments.figures.pictures import COLOURS, MODEL_COLOURS, strokes, tidy
+from torchcno.experiments.figures.pictures import COLOURS, INK, MODEL_COLOURS, strokes, tidy
 from torchcno.experiments.paper import COMPARED, MODEL_TITLES
 
 
@@ -11,6 +13,19 @@ def test_every_model_has_a_colour_of_its_own():
     assert MODEL_COLOURS.keys() == {MODEL_TITLES[model] for model in COMPARED}
     every = [*MODEL_COLOURS.values(), *COLOURS]
     assert len(set(every)) == len(every)
+
+
+def luminance(colour: str) -> float:
+    """That of the guidelines for accessible pages (WCAG 2, relative luminance)."""
+    rgb = np.array(to_rgb(colour))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return float(linear @ (0.2126, 0.7152, 0.0722))
+
+
+@pytest.mark.parametrize("page", ["#ffffff", "#000000"])
+def test_words_can_be_read_on_light_pages_and_on_dark_ones(page):
+    low, high = sorted(luminance(colour) + 0.05 for colour in (INK, page))
+    assert high / low >= 4.5
 
 
 def test_a_model_has_its_colour_whatever_stands_beside_it():

@@ -28,7 +28,7 @@ from torchcno.experiments.figures.pictures import (
 from torchcno.experiments.measurements import Spectra
 from torchcno.experiments.paper import PowerLaw
 
-DECADES = 6  # of amplitude that a picture of a spectrum shows
+DECADES = 6  # of amplitude that a picture of a spectrum shows, and twice as many of energy
 CENTRAL = 16  # the highest wavenumber of the central frequencies
 
 
@@ -59,26 +59,41 @@ def draw_distributions(errors: Mapping[str, Mapping[str, NDArray[Any]]]) -> Figu
         return figure
 
 
-def draw_examples(examples: Mapping[str, Mapping[str, Examples]]) -> Figure:
-    """The first sample of each split: input, truth and predictions, and below them the errors."""
+def draw_examples(
+    examples: Mapping[str, Mapping[str, Examples]], errors: Mapping[str, Mapping[str, float]]
+) -> Figure:
+    """The first sample of each split: input, truth and predictions, and below them the errors.
+
+    `errors` are the sample's relative ones, which stand above their fields.
+    """
     rows: list[list[Panel | None]] = []
     for split, models in examples.items():
         first = next(iter(models.values()))
         u, v = first.input[0, 0], first.output[0, 0]
-        errors = {name: (one.prediction - one.output)[0, 0].abs() for name, one in models.items()}
         predictions = [Panel(name, one.prediction[0, 0], like=v) for name, one in models.items()]
         rows.append([Panel(f"{split}: input", u), Panel("truth", v), *predictions])
         # Each on its own scale: on one for all, the better models would be black.
-        below = [Panel("|error|", error, error=True) for error in errors.values()]
+        below = [
+            Panel(
+                _error_title(errors[split].get(name)),
+                (one.prediction - one.output)[0, 0].abs(),
+                error=True,
+            )
+            for name, one in models.items()
+        ]
         rows.append([None, None, *below])
     return field_rows(rows, width=1.9)
 
 
+def _error_title(relative: float | None) -> str:
+    return "|error|" if relative is None else f"|error|: {100 * relative:.2f} %"
+
+
 def draw_failures(models: Mapping[str, Examples]) -> Figure:
-    """The truth of a sample and what models that do not generalise make of it."""
+    """The truth of a sample and, in its colours, what models that do not generalise make of it."""
     first = next(iter(models.values()))
     truth = first.output[0, 0]
-    predictions = [Panel(name, one.prediction[0, 0]) for name, one in models.items()]
+    predictions = [Panel(name, one.prediction[0, 0], like=truth) for name, one in models.items()]
     return field_rows(
         [[Panel("input", first.input[0, 0]), Panel("truth", truth), *predictions]], 2.3
     )
@@ -242,6 +257,7 @@ def draw_spectra(models: Mapping[str, Spectra]) -> Figure:
             )
         bands.axhline(1, color=INK, ls=":", lw=1)  # as wrong as zero
         radial.set(xlabel="wavenumber |k|", ylabel="energy")
+        _end_at_rounding(radial)
         bands.set(xlabel="largest wavenumber of the mode", ylabel="relative error in the band")
         for axes in (radial, bands):
             tidy(axes)
@@ -291,3 +307,9 @@ def _draw_energy(
     kappa = np.arange(len(energy))
     shown = (energy > 0) & (kappa > 0)
     axes.loglog(kappa[shown], energy[shown], lw=width, label=short_name(name), **vars(stroke))
+
+
+def _end_at_rounding(axes: Axes) -> None:
+    """Let a band-limited truth, which is rounding beyond its band, not squeeze the rest."""
+    least = axes.dataLim.y1 * 10.0 ** (-2 * DECADES)
+    axes.set_ylim(bottom=max(axes.get_ylim()[0], least))

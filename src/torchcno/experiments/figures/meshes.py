@@ -37,9 +37,11 @@ def draw_mesh(figure: FigureBase, mesh: CMesh, views: Sequence[View]) -> None:
     """The lines of the first mesh of a batch, the innermost in colour, in a row of views."""
     nodes = mesh.nodes[0].movedim(0, -1).cpu().numpy()
     lines = [*nodes, *nodes.swapaxes(0, 1)]
-    for axes, view in zip(figure.subplots(1, len(views)), views, strict=True):
+    axes_of = figure.subplots(1, len(views))
+    axes_of[0].set_ylabel("y")
+    for axes, view in zip(axes_of, views, strict=True):
         axes.add_collection(LineCollection(lines, colors=INK, linewidths=0.3))
         axes.plot(*nodes[0].T, color=COLOURS[0], lw=1)
         across, up = ((c - view.half_width, c + view.half_width) for c in view.centre)
-        axes.set(title=view.title, xlim=across, ylim=up, aspect="equal")
+        axes.set(title=view.title, xlim=across, ylim=up, aspect="equal", xlabel="x")
         axes.spines[["top", "right"]].set_visible(False)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torchcno.experiments.paper import Range
+from torchcno.experiments.paper import PROBLEM_TITLES, Range
 from torchcno.experiments.studies import Budget
 
 SPLIT_TITLES = {"test": "In", "ood": "Out"}
@@ -52,6 +52,13 @@ class Table:
     note: str = ""
 
     @property
+    def missing(self) -> float:
+        """Which part of our numbers is not measured."""
+        cells = [cell for row in self.rows if not row.published for cell in row.cells]
+        places = [cell for cell in cells if cell.text]
+        return sum(cell.value is None for cell in places) / max(len(places), 1)
+
+    @property
     def numbers(self) -> list[dict[str, Any]]:
         """The rows for a JSON file."""
         return [
@@ -64,6 +71,11 @@ class Table:
             }
             for row in self.rows
         ]  # fmt: skip
+
+
+def problem_title(problem: str) -> str:
+    """As the paper calls a problem of its Table 1; others by their names."""
+    return PROBLEM_TITLES.get(problem, problem.capitalize())
 
 
 def ours(budget: Budget) -> str:
@@ -103,11 +115,16 @@ def row_of_errors(labels: tuple[str, ...], errors: Iterable[float | None]) -> Ro
 
 
 def mark_best(cells: Sequence[Cell]) -> list[Cell]:
-    """The cells with the least of them marked, if there are others to compare with."""
+    """The cells with the least of them marked, if all are measured: a best of few is none."""
     known = [cell.rank for cell in cells if cell.rank is not None]
-    if len(known) < 2:
+    if len(known) < len(cells):
         return list(cells)
     return [replace(cell, best=cell.rank == min(known)) for cell in cells]
+
+
+def unmarked(row: Row) -> Row:
+    """The row with none marked as best."""
+    return replace(row, cells=tuple(replace(cell, best=False) for cell in row.cells))
 
 
 def begun(rows: Sequence[Row]) -> list[Row]:

@@ -14,6 +14,7 @@ from torchcno.experiments import paper
 from torchcno.experiments.audit import RunAudit, read_audits
 from torchcno.experiments.evidence import Examples, read_errors, read_examples
 from torchcno.experiments.figures.curves import (
+    DECADES,
     Scaling,
     Size,
     draw_data,
@@ -36,7 +37,7 @@ from torchcno.experiments.measurements import (
     is_of_run,
     read_spectra,
 )
-from torchcno.experiments.report.cells import SPLIT_TITLES
+from torchcno.experiments.report.cells import SPLIT_TITLES, problem_title
 from torchcno.experiments.report.results import Results
 from torchcno.experiments.report.statements import rounded, scaling_of, series_title
 from torchcno.experiments.studies import (
@@ -66,6 +67,7 @@ class Picture:
     remedy: str = ""  # the command that would measure it
     numbers: dict[str, Any] = field(default_factory=dict)  # what it shows
     note: str = ""  # what stands below it: what it does not show, and why
+    caption: str = ""  # what its lines and panels do not say themselves
 
     @property
     def place(self) -> tuple[int, str, str]:
@@ -121,20 +123,38 @@ def covered(results: Results, problems: Iterable[str]) -> list[str]:
 
 def filter_picture(results: Results) -> Iterator[Picture]:
     """Figure 4."""
-    yield Picture("figure-4", "Figure 4", "Filters of the CNO, by their half-width c_h",
-                  draw_filters)  # fmt: skip
+    yield Picture(
+        "figure-4",
+        "Figure 4",
+        "Filters of the CNO, by their half-width c_h",
+        draw_filters,
+        caption="Responses in frequency (left) and to an impulse (right), at the rate s = 128 and "
+        "12 taps, upsampled by 2. Dotted: s/2, the highest frequency of the coarse grid.",
+    )
 
 
 def cut_picture(results: Results) -> Iterator[Picture]:
     """Figure 13."""
-    yield Picture("figure-13", "Figure 13", "Discontinuous transport: a sample, and cuts through "
-                  "its disks", draw_cuts)  # fmt: skip
+    yield Picture(
+        "figure-13",
+        "Figure 13",
+        "Discontinuous transport: a sample, and cuts through its disks",
+        draw_cuts,
+        caption="A line across a disk is where the curve of its colour is taken.",
+    )
 
 
 def mesh_picture(results: Results) -> Iterator[Picture]:
     """Figure 22."""
-    yield Picture("figure-22", "Figure 22", "Compressible Euler: the mesh of 243 × 43 nodes about "
-                  "RAE2822", draw_figure_22)  # fmt: skip
+    yield Picture(
+        "figure-22",
+        "Figure 22",
+        "Compressible Euler: the mesh of 243 × 43 nodes about RAE2822",
+        draw_figure_22,
+        caption="The window of the data, and the nose; lengths in chords. The paper's mesh is "
+        "elliptic. Ours has as many nodes and solves no equation: a C-mesh by a conformal map and "
+        "a shear. In colour: the airfoil and the cut behind it.",
+    )
 
 
 def distributions(results: Results) -> Iterator[Picture]:
@@ -151,7 +171,7 @@ def distributions(results: Results) -> Iterator[Picture]:
         yield Picture(
             f"figure-{paper.DISTRIBUTION_FIGURES[problem]}",
             f"Figure {paper.DISTRIBUTION_FIGURES[problem]}",
-            f"{_title(problem)}: errors over samples",
+            f"{problem_title(problem)}: errors over samples",
             partial(draw_distributions, errors) if all(errors.values()) else None,
             _remedy("table1", results.budgets[0], f"{problem}-*"),
             {
@@ -159,6 +179,7 @@ def distributions(results: Results) -> Iterator[Picture]:
                 for title, models in errors.items()
             },
             note_of(absent(results, problem, errors[HEADINGS["test"]])),
+            "Vertical lines are medians. Errors are those of Table 1, of fields scaled as there.",
         )
 
 
@@ -171,17 +192,20 @@ def _quartiles(errors: Any) -> dict[str, float]:
 def examples(results: Results) -> Iterator[Picture]:
     """Figures 6, 9, 11 …: one sample in and one out of distribution."""
     for problem in covered(results, paper.PROBLEM_TITLES):
-        found = {
-            title.lower(): _examples(results, compared(results, problem), split)
-            for split, title in SPLIT_TITLES.items()
-        }
+        runs = compared(results, problem)
+        splits = {title.lower(): split for split, title in SPLIT_TITLES.items()}
+        found = {title: _examples(results, runs, split) for title, split in splits.items()}
+        errors = {title: _first_errors(results, runs, split) for title, split in splits.items()}
         yield Picture(
             f"figure-{paper.SAMPLE_FIGURES[problem]}",
             f"Figure {paper.SAMPLE_FIGURES[problem]}",
-            f"{_title(problem)}: samples and predictions",
-            partial(draw_examples, found) if all(found.values()) else None,
+            f"{problem_title(problem)}: samples and predictions",
+            partial(draw_examples, found, errors) if all(found.values()) else None,
             _remedy("table1", results.budgets[0], f"{problem}-*"),
             note=note_of(absent(results, problem, found["in"])),
+            caption="The first sample in and out of distribution. Predictions have the colours of "
+            "their truth, each |error| its own scale; above it stands the relative L1 error of "
+            "the sample, of fields scaled as in Table 1.",
         )
 
 
@@ -195,10 +219,11 @@ def failures(results: Results) -> Iterator[Picture]:
     yield Picture(
         "figure-12",
         "Figure 12",
-        f"{_title(problem)}: a sample out of distribution",
+        f"{problem_title(problem)}: a sample out of distribution",
         partial(draw_failures, found) if found else None,
         _remedy("table1", budget, f"{problem}-*"),
         note=note_of(title for title in runs if title not in found),
+        caption="Predictions have the colours of the truth, and beyond its range the last of them.",
     )
 
 
@@ -215,9 +240,10 @@ def data_pictures(results: Results) -> Iterator[Picture]:
         yield Picture(
             f"figure-{paper.DATA_FIGURES[problem]}",
             f"Figure {paper.DATA_FIGURES[problem]}",
-            f"{_title(problem)}: inputs and outputs",
+            f"{problem_title(problem)}: inputs and outputs",
             partial(draw_data, found) if found else None,
             f"cno problems {problem} --plot {problem}.png",
+            caption="Inputs above, their outputs below, each with its own colour scale.",
         )
 
 
@@ -227,6 +253,15 @@ def _examples(results: Results, runs: Mapping[str, PlannedRun], split: str) -> d
         for name, run in runs.items()
         if run.name in results.finished
         and (some := read_examples(results.run_folder(run), split)) is not None
+    }
+
+
+def _first_errors(results: Results, runs: Mapping[str, PlannedRun], split: str) -> dict[str, float]:
+    """The relative L1 error of the first sample of a split, normalised as in Table 1."""
+    return {
+        name: float(errors[0])
+        for name, run in runs.items()
+        if (errors := read_errors(results.run_folder(run), split)) is not None
     }
 
 
@@ -240,11 +275,13 @@ def resolution_picture(results: Results) -> Iterator[Picture]:
         yield Picture(
             "figure-2-right",
             "Figure 2, right",
-            f"{_title(problem)}: error against resolution",
+            f"{problem_title(problem)}: error against resolution",
             partial(draw_resolutions, curves) if curves else None,
             _remedy("resolution", results.budgets[0]),
             {curve.name: {str(n): error for n, error in curve.errors.items()} for curve in curves},
             note_of(absent(results, problem, found), foreign),
+            "Dotted: the resolution of training. The right panel, which the paper does not have, "
+            "is the error over that at training, with a grey band of ±5 %.",
         )
 
 
@@ -264,11 +301,14 @@ def spectra_pictures(results: Results) -> Iterator[Picture]:
         yield Picture(
             f"spectra-{problem}",
             numbers[problem],
-            f"{_title(problem)}: spectra of truth and predictions",
+            f"{problem_title(problem)}: spectra of truth and predictions",
             partial(draw_spectra, found) if found else None,
             _remedy("spectra", results.budgets[0]),
             {name: {"band_errors": one.band_errors.tolist()} for name, one in found.items()},
             note_of(absent(results, problem, found), foreign),
+            "Above: amplitudes, as in the paper. Below, which it does not have: the energy of all "
+            f"modes of a wavenumber, down to 1e-{2 * DECADES} of the largest, and the error in "
+            "bands of wavenumbers. Dotted: the error of a prediction that is zero in the band.",
         )
 
 
@@ -291,11 +331,12 @@ def scaling_pictures(results: Results) -> Iterator[Picture]:
             yield Picture(
                 f"scaling-{problem}-{budget.name}",
                 numbers[problem],
-                f"{_title(problem)}: error against training samples, {budget.name}",
+                f"{problem_title(problem)}: error against training samples, {budget.name}",
                 partial(draw_scaling, found, laws if problem == FLOW else {}) if enough else None,
                 _remedy("scaling", budget),
                 {name: _scaling_numbers(one) for name, one in found.items()},
                 note_of(missing),
+                "Lines are the laws E = (N/N₀)^−r fitted to the points; the published are dotted.",
             )
 
 
@@ -325,9 +366,10 @@ def efficiency_pictures(results: Results) -> Iterator[Picture]:
             Picture(
                 f"figure-3-left-{budget.name}",
                 "Figure 3, left and centre",
-                f"{_title(problem)}: error against size and against the time of an epoch, "
+                f"{problem_title(problem)}: error against size and against the time of an epoch, "
                 f"{budget.name}",
                 remedy=_remedy("efficiency", budget),
+                caption="A point is a network.",
             ),
             found if enough else {},
         )
@@ -338,9 +380,10 @@ def search_pictures(results: Results) -> Iterator[Picture]:
     for path in sorted(results.folder.glob("search-*/trials.csv")):
         search = results.extra(f"{path.parent.name}/result.json") or {}
         if search:
-            title = f"{_title(search['problem'])}: the trials of a search"
+            title = f"{problem_title(search['problem'])}: the trials of a search"
             sizes = {paper.MODEL_TITLES[search["model"]]: read_trials(path)}
-            yield _sizes(Picture(path.parent.name, "Search", title), sizes)
+            caption = "A point is a trial."
+            yield _sizes(Picture(path.parent.name, "Search", title, caption=caption), sizes)
 
 
 def _sizes(picture: Picture, found: Mapping[str, list[Size]]) -> Picture:
@@ -381,7 +424,7 @@ def read_trials(path: Path) -> list[Size]:
 def truth_spectra(results: Results) -> Iterator[Picture]:
     """Figure 25: the two flows side by side."""
     found = {
-        run.config.problem.name: one
+        problem_title(run.config.problem.name): one
         for budget in reversed(results.budgets)
         for run in complexity(budget)
         if run.name in results.finished and (one := read_spectra(results.run_folder(run)))
@@ -393,6 +436,7 @@ def truth_spectra(results: Results) -> Iterator[Picture]:
         partial(draw_truths, found) if len(found) == len(covered(results, ["vorticity", FLOW]))
         else None,
         _remedy("complexity", results.budgets[0]),
+        caption="Amplitudes over the largest of the flow.",
     )  # fmt: skip
 
 
@@ -403,12 +447,17 @@ def complexity_picture(results: Results) -> Iterator[Picture]:
         "figure-26",
         "Figure 26",
         "How many modes a solution needs: its error when cut to so many an axis",
-        partial(draw_modes, modes) if modes else None,
+        partial(draw_modes, {problem_title(name): case for name, case in modes.items()})
+        if modes
+        else None,
         "python validation/modes.py",
         {name: case["modes_for_published_error"] for name, case in (modes or {}).items()},
         "s is the scale of the covariance s (−Δ + τ²)^{−α} of the initial vorticity. The paper "
         "prints s = 7^{3/2}, which is the left panel; 7³ is what it would be if that were the "
         "amplitude of the noise and not its variance.",
+        "Of the errors over samples the median, the mean and the largest; the median lies mostly "
+        "under the mean. A star is what the paper's text says of the largest error of vorticity "
+        "and of the mean one of the Navier-Stokes equations.",
     )
 
 
@@ -423,7 +472,7 @@ def audit_pictures(results: Results) -> Iterator[Picture]:
         yield Picture(
             path.stem,
             "Aliasing",
-            f"{_title(problem)}: between grids, under translations, and layer by layer",
+            f"{problem_title(problem)}: between grids, under translations, and layer by layer",
             partial(draw_audits, audits) if audits else None,
             "cno audit RUN [RUN ...] --json " + path.name,
             {
@@ -435,6 +484,10 @@ def audit_pictures(results: Results) -> Iterator[Picture]:
                 for audit in audits
             },
             note_of(absent(results, problem, [a.name for a in measured]), foreign),
+            "Above, relative L2 errors: of the output on a grid against that on the finest, in the "
+            "modes that the grid has (left), and of the output of a moved input against the moved "
+            "output (right). Below: the energy beyond the band of the grid, which sampling folds "
+            "back, as a share of the layer's output.",
         )
 
 
@@ -463,10 +516,6 @@ PICTURES: list[Callable[[Results], Iterator[Picture]]] = [
     data_pictures,
     audit_pictures,
 ]
-
-
-def _title(problem: str) -> str:
-    return paper.PROBLEM_TITLES.get(problem, problem)
 
 
 def _remedy(study: str, budget: Budget, only: str = "") -> str:

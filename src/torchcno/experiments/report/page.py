@@ -3,7 +3,8 @@
 The same results make the same page: nothing on it depends on when or where it was rendered.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,17 @@ def make_report(folder: Path) -> Report:
     results = Results(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} does not exist; name the --out folder of `cno study`.")
-    said = findings(results, cases(results))
-    return Report(results, said, all_tables(results), all_pictures(results))
+    tables, pictures = all_tables(results), all_pictures(results)
+    said = [*findings(results, cases(results)), *unfilled(tables, pictures)]
+    return Report(results, said, tables, pictures)
+
+
+def unfilled(tables: Sequence[Table], pictures: Sequence[Picture]) -> list[str]:
+    """What the page has a place for and mostly no measurements of, in a line."""
+    half = [table.number for table in tables if table.missing > 0.5]
+    undrawn = [picture.number for picture in pictures if picture.draw is None]
+    names = "; ".join(dict.fromkeys([*half, *undrawn]))
+    return [f"Not measured, or less than half: {names}."] if names else []
 
 
 def write_report(report: Report, page: Path) -> list[Path]:
@@ -132,6 +142,7 @@ TEX = {
     "²": r"$^2$",
     "³": r"$^3$",
     "τ": r"$\tau$",
+    "≤": r"$\leq$",
     "^": r"\^{}",
     "×": r"$\times$",
     "γ": r"$\gamma$",
@@ -140,6 +151,18 @@ TEX = {
 }
 
 
+SYMBOL = re.compile(r"\b([A-Za-z])_(\w+)")  # N_σ, c_h, N_tap
+
+
 def escape_tex(text: str) -> str:
-    """Text for LaTeX."""
+    """Text for LaTeX, with the paper's symbols as mathematics."""
+    before, *rest = SYMBOL.split(text)
+    escaped = _escaped(before)
+    for letter, index, after in zip(*(iter(rest),) * 3, strict=True):
+        index = r"\sigma" if index == "σ" else rf"\mathrm{{{index}}}"
+        escaped += f"${letter}_{{{index}}}$" + _escaped(after)
+    return escaped
+
+
+def _escaped(text: str) -> str:
     return "".join(TEX.get(character, character) for character in text)

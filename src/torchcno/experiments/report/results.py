@@ -71,6 +71,11 @@ class Results:
         """The median of the relative L1 error in percent."""
         return self._median(run, "errors", split, space)
 
+    def mean_error(self, run: PlannedRun, split: str) -> float | None:
+        """The mean of the same, of scaled fields."""
+        summary = self.finished.get(run.name, {}).get("errors", {}).get(split, {})
+        return summary.get("relative_l1_mean_percent", {}).get("normalized")
+
     def errors_by_seed(
         self, budget: Budget, problem: str, model: str, split: str = "test"
     ) -> dict[int, float]:

@@ -17,6 +17,7 @@ from torchcno.experiments.report.cells import (
     ends,
     ours,
     plain,
+    problem_title,
     row_of_errors,
 )
 from torchcno.experiments.report.protocol import millions
@@ -136,14 +137,15 @@ def modes(results: Results) -> Table:
     found = results.extra("validation-modes.json") or {}
     rows: list[Row] = []
     for problem, published in paper.MODES.items():
+        title = problem_title(problem)
         what = f"{published.statistic} error {published.error:.0%}"
-        group = [Row((problem, what, PUBLISHED), (plain(published.modes),), published=True)]
+        group = [Row((title, what, PUBLISHED), (plain(published.modes),), published=True)]
         # A case is a problem, or a problem with another reading of a constant.
         cases = [name for name in found if name.split(",")[0] == problem] or [problem]
         for name in cases:
             by = name.removeprefix(problem).replace(", ", "ours, ") or "ours"
             needed = found.get(name, {}).get("modes_for_published_error")
-            group.append(Row((problem, what, by), (plain(needed),)))
+            group.append(Row((title, what, by), (plain(needed),)))
         rows += begun(group)
     return Table(
         "modes",
@@ -153,9 +155,9 @@ def modes(results: Results) -> Table:
         ("modes",),
         tuple(rows),
         "N modes are those of N points an axis, |k| < N/2, as the paper's text counts them; its "
-        "formula, |k| ≤ N, would halve ours. Published are about so many. s is the factor of the "
-        "covariance of the initial vorticity: 7^(3/2) as printed, or 7³ where that is read as an "
-        "amplitude.",
+        "formula, |k| ≤ N, would halve ours. The published ones are round numbers. s is the factor "
+        "of the covariance of the initial vorticity: 7^(3/2) as printed, or 7³ where that is read "
+        "as an amplitude.",
     )
 
 
@@ -163,16 +165,17 @@ def inference_times(results: Results) -> Table:
     """What the supplement compares: seconds a sample of solvers and of trained networks."""
     rows: list[Row] = []
     for problem, published in paper.SECONDS.items():
+        title = problem_title(problem)
         said = {paper.MODEL_TITLES.get(what, what): value for what, value in published.items()}
         found = _solver_seconds(results, problem)
         for model in published:
             if model in paper.MODEL_TITLES:
                 found += _network_seconds(results, problem, model)
         group = [
-            Row((problem, f"{PUBLISHED}, {what}"), (plain(seconds, ".0e"),), published=True)
+            Row((title, f"{PUBLISHED}, {what}"), (plain(seconds, ".0e"),), published=True)
             for what, seconds in said.items()
         ]
-        group += [Row((problem, f"ours, {what}"), (plain(value, ".2e"),)) for what, value in found]
+        group += [Row((title, f"ours, {what}"), (plain(value, ".2e"),)) for what, value in found]
         rows += begun(group)
     return Table(
         "seconds",
@@ -260,9 +263,9 @@ def ablation_times(results: Results, problems: Sequence[str]) -> Table:
         ("problem", "by"),
         tuple(paper.MODEL_TITLES[model] for model in ablated),
         tuple(rows),
-        "Published are about so many. Ours are of training steps that took turns on one device "
-        "(cno bench --only training --out results/bench-NAME.json has the Navier-Stokes networks). "
-        "Several of our runs share a device, so that their times compare nothing.",
+        "The published ones are round numbers. Ours are of training steps that took turns on one "
+        "device (cno bench --only training --out results/bench-NAME.json has the Navier-Stokes "
+        "networks). Several of our runs share a device, so that their times compare nothing.",
     )
 
 
@@ -287,38 +290,6 @@ def vorticity(results: Results) -> Table:
         ("by",),
         tuple(paper.MODEL_TITLES[m] for m in models),
         tuple(begun(rows)),
-    )
-
-
-def stairs(results: Results) -> str:
-    """What the published errors of discontinuous transport hold besides the networks' own."""
-    measured = results.extra("validation-disks.json")
-    if measured is None:
-        return ""
-    least, most = (
-        " and ".join(f"{row['percent']['sampled'][answer]:.2f}" for row in measured.values())
-        for answer in ("disk", "moved")
-    )
-    return (
-        " On discontinuous transport the published data are sampled disks, with stairs, on which "
-        f"even the true disk has errors of {least} (in and out) and the input translated exactly "
-        f"{most}; ours have none (python validation/disks.py)."
-    )
-
-
-def undetermined(results: Results) -> str:
-    """What no network can know of a flow past an airfoil."""
-    measured = results.extra("validation-airfoil-masks.json")
-    if measured is None:
-        return ""
-    least, likely = (
-        " and ".join(f"{row[f'{which}_mean_error_percent']:.2f}" for row in measured.values())
-        for which in ("least", "likely")
-    )
-    return (
-        " Of an airfoil networks see its cells, and airfoils with the same cells have other flows: "
-        f"no answer has mean errors below {least} (in and out), and the best one about {likely} "
-        "(python validation/airfoil_masks.py)."
     )
 
 

@@ -1,6 +1,6 @@
 """The tables of the paper with our numbers beside the published ones, as data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from statistics import mean, stdev
 
@@ -20,7 +20,9 @@ from torchcno.experiments.report.cells import (
     percent,
     plain,
     row_of_errors,
+    unmarked,
 )
+from torchcno.experiments.report.notes import notes_on_table_1
 from torchcno.experiments.report.protocol import departures, hyper_parameters, tables_6_to_12
 from torchcno.experiments.report.rankings import ranking_table
 from torchcno.experiments.report.results import LEAST_SEEDS, Results
@@ -30,9 +32,7 @@ from torchcno.experiments.report.statements import (
     modes,
     resolution_changes,
     scaling_laws,
-    stairs,
     stands_in,
-    undetermined,
     vorticity,
 )
 from torchcno.experiments.studies import filter_runs, planned, tap_runs
@@ -68,6 +68,8 @@ def table_1(results: Results, space: str) -> Table:
     published = paper.TABLE_1 if scaled else {}
     for problem, split in cases(results):
         group = _group(results, problem, split, space, paper.COMPARED, published)
+        if scaled:
+            group += _all_initialisations(results, problem, split, paper.COMPARED)
         networks = [replace(row, cells=(*row.cells, EMPTY)) for row in group]
         labels = paper.PROBLEM_TITLES[problem], SPLIT_TITLES[split]
         others = {
@@ -90,7 +92,11 @@ def table_1(results: Results, space: str) -> Table:
         "means that nothing was learnt. The linear map is ridge regression on the training samples "
         "(python validation/linear.py): an error above it means that a matrix would have done "
         "better. The published errors are the best of a search, of one initialisation; Table 4 has "
-        "those of ten." + stairs(results) + undetermined(results)
+        "those of ten. Ours are of one, and a row of initialisations has the least and the largest "
+        "error of the networks that were trained from several; best of a row is marked where it is "
+        "complete."
+        + notes_on_table_1(results, cases(results))
+        + " docs/training.md has more, problem by problem."
         if scaled
         else "Rows and columns are those of Table 1. Fields that begin at zero, those of the "
         "transports and of darcy, have the same relative errors there, but for rounding and noise.",
@@ -101,8 +107,15 @@ def table_13(results: Results) -> Table:
     """The two ablations."""
     rows: list[Row] = []
     for problem, split in cases(results):
-        group = _group(results, problem, split, "normalized", paper.ABLATED, paper.TABLE_13)
-        rows += begun([*group, *_all_initialisations(results, problem, split)])
+        published, *group = _group(
+            results, problem, split, "normalized", paper.ABLATED, paper.TABLE_13
+        )
+        for i, budget in enumerate(results.budgets):
+            of_cno = results.errors_by_seed(budget, problem, "cno", split).values()
+            if not _beyond_chance(group[i], of_cno):
+                group[i] = unmarked(group[i])
+        ranges = _all_initialisations(results, problem, split, paper.ABLATED)
+        rows += begun([published, *group, *ranges])
     return Table(
         "table-13",
         "Table 13",
@@ -111,21 +124,29 @@ def table_13(results: Results) -> Table:
         tuple(paper.MODEL_TITLES[m] for m in paper.ABLATED),
         tuple(rows),
         "One initialisation each; where there are more of the CNO, a row has the least and the "
-        "largest of their errors. A difference within that is none. The paper's CNO of "
-        "discontinuous transport has other errors here than in its Table 1.",
+        "largest of their errors. A difference within that is none, and no best is marked there. "
+        "The paper's CNO of discontinuous transport has other errors here than in its Table 1.",
     )
 
 
-def _all_initialisations(results: Results, problem: str, split: str) -> list[Row]:
-    """The CNO's least and largest error over its initialisations, a row for each budget."""
+def _beyond_chance(row: Row, of_cno: Collection[float]) -> bool:
+    """Whether the best ablation is worse, or better, than the CNO of every initialisation."""
+    ablated = [cell.rank for cell in row.cells[1:] if cell.rank is not None]
+    known = ablated and of_cno
+    return bool(known) and (min(ablated) > max(of_cno) or min(ablated) < min(of_cno))
+
+
+def _all_initialisations(
+    results: Results, problem: str, split: str, models: Sequence[str]
+) -> list[Row]:
+    """The least and the largest errors of models with several, a row for each budget."""
     labels = paper.PROBLEM_TITLES[problem], SPLIT_TITLES[split]
     rows = []
     for budget in results.budgets:
-        errors = results.errors_by_seed(budget, problem, "cno", split).values()
-        if len(errors) > 1:
-            label = f"{ours(budget)}, {len(errors)} initialisations"
-            cells = (between(errors), *(EMPTY for _ in paper.ABLATED[1:]))
-            rows.append(Row((*labels, label), cells))
+        found = [results.errors_by_seed(budget, problem, model, split).values() for model in models]
+        if any(len(errors) > 1 for errors in found):
+            cells = tuple(between(errors) if len(errors) > 1 else EMPTY for errors in found)
+            rows.append(Row((*labels, f"{ours(budget)}, initialisations"), cells))
     return rows
 
 
@@ -190,8 +211,9 @@ def table_4(results: Results) -> Table:
         for budget in results.budgets:
             found = [results.errors_by_seed(budget, problem, model) for model in paper.SEEDED]
             cells = [_over_seeds(list(errors.values()), budget.seeds) for errors in found]
-            alike = len({tuple(errors) for errors in found if errors}) == 1
-            group.append(Row((title, ours(budget)), tuple(mark_best(cells) if alike else cells)))
+            alike = len({tuple(errors) for errors in found}) == 1
+            enough = alike and len(found[0]) >= min(LEAST_SEEDS, budget.seeds)
+            group.append(Row((title, ours(budget)), tuple(mark_best(cells) if enough else cells)))
         rows += begun(group)
     return Table(
         "table-4",
@@ -202,7 +224,8 @@ def table_4(results: Results) -> Table:
         tuple(paper.MODEL_TITLES[m] for m in paper.SEEDED),
         tuple(rows),
         f"In our rows ± is the sample standard deviation (n - 1), given from {LEAST_SEEDS} "
-        "initialisations on. The best is marked only where all were trained from the same ones.",
+        "initialisations on. The best is marked from as many on, where all were trained from the "
+        "same ones.",
     )
 
 
