@@ -93,7 +93,7 @@ def changes(model: str, by: str) -> float:
 
 def apart(problem: str) -> float:
     """CNO's largest test error over its least, of its initialisations."""
-    label = "ours, paper, initialisations"
+    label = "ours, paper, seeds"
     ends = of_tables("table-13", "CNO", problem, "In", label)
     return ends["most"] / ends["least"]
 
@@ -153,7 +153,7 @@ STATED = {
         l1(f"allen-cahn-{model}-paper-0", "mean") for model in ("unet", "fno", "cno")
     ),
     r"hangs on seed \(([\d.]+) to ([\d.]+)\)": lambda: tuple(
-        of_tables("table-1", "FNO", "Poisson equation", "Out", "ours, paper, initialisations")[end]
+        of_tables("table-1", "FNO", "Poisson equation", "Out", "ours, paper, seeds")[end]
         for end in ("least", "most")
     ),
     r"airfoil flows on an H200 in (\d+) s": lambda: (read("airfoil-data.json")["seconds"],),

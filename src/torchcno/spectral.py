@@ -78,10 +78,6 @@ def resampling_matrix(n_in: int, n_out: int, layout: Layout, extension: Extensio
     In float64. Exact on the band-limited space of the coarser grid; what is beyond its band is
     filtered out, not folded back. With n_in = n_out it is the projection on that space.
     """
-    return _resampling_matrix(n_in, n_out, layout, extension)
-
-
-def _resampling_matrix(n_in: int, n_out: int, layout: Layout, extension: Extension) -> Tensor:
     n = min(n_in, n_out)
     xi_in, xi_out = unit_positions(n_in, layout), unit_positions(n_out, layout)
     if extension != "linear-odd":

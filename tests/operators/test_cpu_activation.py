@@ -67,6 +67,22 @@ def test_filters_have_any_number_of_taps(taps, boundary):
         assert (result - truth).norm() < 1e-6 * truth.norm()
 
 
+def test_fields_of_another_layout_come_back_contiguous():
+    # As torch.compile is told that they do.
+    x, bias, ups, downs, _ = case(2, 3, (16, 16), (16, 16), "zero")
+    turned = x.transpose(2, 3)
+    y = launch_forward(turned, bias, ups, downs, "leaky_relu")
+    assert y.is_contiguous()
+    assert torch.equal(y, launch_forward(turned.contiguous(), bias, ups, downs, "leaky_relu"))
+
+
+def test_a_matrix_may_change_in_place():
+    x, bias, ups, downs, _ = case(2, 3, (8, 8), (8, 8), "zero")
+    before = launch_forward(x, 0 * bias, ups, downs, "leaky_relu")
+    downs[0].mul_(2)
+    torch.testing.assert_close(launch_forward(x, 0 * bias, ups, downs, "leaky_relu"), 2 * before)
+
+
 @pytest.fixture
 def threads():
     """A setter of torch's number of threads, undone afterwards."""

@@ -16,6 +16,7 @@ from torch import Tensor
 from torchcno.operators import kernels, streaming
 from torchcno.operators.activation import SIGMAS, filtered_activation
 from torchcno.operators.filters import Boundary, Ideal, WindowedSinc
+from torchcno.operators.layout import memory_format
 from torchcno.operators.resampling import activation_matrices
 
 CUDA = torch.cuda.is_available()  # without, `conftest.py` turns Triton's interpreter on
@@ -486,7 +487,7 @@ def check_operator(x, bias, ups, downs, sigma="leaky_relu", arithmetic="tf32"):
     """The operator on the GPU, through autograd, against the definition in float64 there."""
     torch.backends.cuda.matmul.allow_tf32 = arithmetic == "tf32"
     x = x.to(STORED.get(arithmetic, torch.float32))
-    layout = torch.channels_last if kernels._memory_format(x) == torch.channels_last else None
+    layout = torch.channels_last if memory_format(x) == torch.channels_last else None
     x, bias = x.cuda(), bias.cuda().requires_grad_()
     x = (x.contiguous(memory_format=layout) if layout else x).requires_grad_()
     ups, downs = [u.cuda() for u in ups], [d.cuda() for d in downs]

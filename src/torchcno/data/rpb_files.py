@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchcno.data.dataset import Fields, Normalization
-from torchcno.grids import Grid
 from torchcno.problems.problem import Problem
 from torchcno.selection import select
 
@@ -32,7 +31,6 @@ class Archive:
     test_start: int
     test: int  # samples, as many of them out of distribution
     group: str = "Sample_{}"
-    constants: tuple[str, str, str, str] | None = None  # min, max of inputs; min, max of outputs
     is_normalized: bool = False  # whether the stored values are scaled already
     ood_name: str = ""  # of the file out of distribution, where it is another
 
@@ -60,11 +58,9 @@ class Archive:
 # fmt: off
 ARCHIVES: dict[str, Archive] = {
     #                                   files                   train val   test  its samples
-    "poisson":                 Archive("PoissonData_64x64",     1024, 1024, 1152, 256,
-                                       constants=("min_inp", "max_inp", "min_out", "max_out")),
+    "poisson":                 Archive("PoissonData_64x64",     1024, 1024, 1152, 256),
     "wave":                    Archive("WaveData_64x64",        512,  1024, 1152, 256,
-                                       group="Sample_{}_t_5",
-                                       constants=("min_u0", "max_u0", "min_u", "max_u")),
+                                       group="Sample_{}_t_5"),
     "smooth-transport":        Archive("ContTranslation_64x64", 512,  512,  768,  256,
                                        is_normalized=True),
     "discontinuous-transport": Archive("DiscTranslation_64x64", 512,  512,  768,  256,
@@ -77,6 +73,11 @@ ARCHIVES: dict[str, Archive] = {
     "airfoil":                 Archive("Airfoil_128x128",       750,  750,  878,  128),
 }
 # fmt: on
+# Names of stored constants: least and largest input, least and largest output.
+CONSTANTS = (
+    ("min_inp", "max_inp", "min_out", "max_out"),
+    ("min_u0", "max_u0", "min_u", "max_u"),
+)
 
 
 def read_fields(problem: Problem, split: str, folder: Path | str) -> Fields:
@@ -92,7 +93,7 @@ def read_fields(problem: Problem, split: str, folder: Path | str) -> Fields:
             torch.stack([read_field(file, f"{archive.group.format(i)}/{name}") for i in numbers])
             for name in ("input", "output")
         )
-    grid = Grid(tuple(outputs.shape[2:]), problem.layout, problem.extent)
+    grid = problem.grid(outputs.shape[-1])
     fields = Fields(inputs, outputs, grid)
     is_native = set(grid.shape) == {problem.resolution}
     return fields if is_native else fields.resampled(problem.resolution)
@@ -103,10 +104,11 @@ def read_normalization(problem: Problem, folder: Path | str) -> Normalization:
     archive = select(ARCHIVES, problem.name, "problem with published files")
     if archive.is_normalized or not problem.normalized:
         return Normalization.identity()
-    if archive.constants is None:
-        return Normalization.fit(read_fields(problem, "train", folder))
     with opened(Path(folder) / archive.in_file) as file:
-        return Normalization(*(read(file, key).item() for key in archive.constants))
+        for names in CONSTANTS:
+            if all(name in file for name in names):
+                return Normalization(*(read(file, name).item() for name in names))
+    return Normalization.fit(read_fields(problem, "train", folder))
 
 
 @contextmanager

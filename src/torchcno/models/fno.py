@@ -70,7 +70,7 @@ SEARCH: dict[str, tuple[Any, ...]] = {
 class SpectralConvolution(nn.Module):
     """A convolution given by its first Fourier coefficients.
 
-        (K v)(x) = Σ_{|k_x|, |k_y| < k_max} P(k) v̂(k) e^{2πi k·x}
+        (K v)(x) = Σ_{|k_x| < k_max, −k_max ≤ k_y < k_max} P(k) v̂(k) e^{2πi k·x}
 
     P(k) is a complex matrix from the channels of v to those of K v. v is real, so half of the plane
     of modes is enough: 0 ≤ k_x < k_max with −k_max ≤ k_y < k_max. A grid that resolves fewer modes

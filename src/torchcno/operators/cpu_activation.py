@@ -27,6 +27,8 @@ from numba import njit
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from torchcno.operators.layout import memory_format
+
 # σ(t) = a⁺ t for t > 0, a⁻ t otherwise
 SLOPES = {"leaky_relu": (math.sqrt(2), 0.2 * math.sqrt(2)), "relu": (1.0, 0.0)}
 TAPS = 6  # summed at once: a row of U of the paper's filter, and a vector register for each
@@ -232,8 +234,7 @@ def _fields(groups: np.ndarray, like: Tensor, side_by_side: int) -> Tensor:
     fields = planes.permute(0, 3, 1, 2, 4).flatten(0, 1).permute(0, 3, 1, 2)
     if like.ndim == 3:
         return fields.squeeze(2).contiguous()
-    last = not like.is_contiguous()
-    return fields.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+    return fields.contiguous(memory_format=memory_format(like))
 
 
 def _offset(up_r: Tensor, bias: Tensor, planes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -266,7 +267,8 @@ def _rows(matrix: Tensor, transposed: bool = False) -> Rows:
     Up to a multiple of `TAPS`, zeros follow, at the place of the row's first tap.
     """
     cache = _known.setdefault(matrix, {})
-    if transposed not in cache:
+    key = transposed, matrix._version  # it may have changed in place
+    if key not in cache:
         dense = (matrix.T if transposed else matrix).numpy()
         most = max(1, int((dense != 0).sum(1).max()))
         order = np.argsort(dense == 0, axis=1, kind="stable")[:, :most]
@@ -274,5 +276,5 @@ def _rows(matrix: Tensor, transposed: bool = False) -> Rows:
         value = np.pad(np.take_along_axis(dense, order, axis=1), padding)
         index = np.where(value == 0, order[:, :1], np.pad(order, padding))
         # Unsigned: none of them counts from the end, and nothing has to look whether it does.
-        cache[transposed] = index.astype(np.uintp), value
-    return cache[transposed]
+        cache[key] = index.astype(np.uintp), value
+    return cache[key]

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchcno.operators import streaming
+from torchcno.operators.layout import memory_format
 from torchcno.operators.streaming import power_of_two
 
 Arithmetic = Literal["fp32", "tf32", "fp16", "bf16"]
@@ -195,7 +196,7 @@ def _backward_fake(
     downs: Sequence[Tensor],
     sigma: str,
 ) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(x, memory_format=_memory_format(x)), torch.empty_like(bias)
+    return torch.empty_like(x, memory_format=memory_format(x)), torch.empty_like(bias)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -227,7 +228,7 @@ def _dense(
     ups, downs = [up.to(x.dtype) for up in ups], [down.to(x.dtype) for down in downs]
     with torch.autocast(x.device.type, enabled=False):  # the result has the type of x
         y = filtered_activation(x, bias.to(x.dtype), ups, downs, FUNCTIONS[sigma])
-    return y.contiguous(memory_format=_memory_format(x))
+    return y.contiguous(memory_format=memory_format(x))
 
 
 def _dense_backward(
@@ -240,19 +241,12 @@ def _dense_backward(
 ) -> tuple[Tensor, Tensor]:
     vjp = torch.func.vjp(lambda x, bias: _dense(x, bias, ups, downs, sigma), x, bias)[1]
     dx, dbias = vjp(dy)
-    return dx.contiguous(memory_format=_memory_format(x)), dbias.contiguous()
-
-
-def _memory_format(x: Tensor) -> torch.memory_format:
-    if x.ndim == 4 and not x.is_contiguous():
-        last = torch.channels_last
-        return last if x.is_contiguous(memory_format=last) else torch.contiguous_format
-    return torch.contiguous_format
+    return dx.contiguous(memory_format=memory_format(x)), dbias.contiguous()
 
 
 def _empty_output(x: Tensor, downs: Sequence[Tensor]) -> Tensor:
     shape = (*x.shape[:2], *(down.shape[0] for down in downs))
-    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=_memory_format(x))
+    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=memory_format(x))
 
 
 _refused: set[tuple[Any, ...]] = set()
@@ -350,7 +344,7 @@ def launch_forward(
     """
     from torchcno.operators import triton_activation, triton_streaming
 
-    x, bias = x.contiguous(memory_format=_memory_format(x)), bias.contiguous()
+    x, bias = x.contiguous(memory_format=memory_format(x)), bias.contiguous()
     y = _empty_output(x, downs)
     planes = x.shape[0] * x.shape[1]
     whole, arithmetic, plan = _way(x, ups, downs, sigma, streaming.forward_plan, norm)
@@ -386,8 +380,8 @@ def launch_backward(
     """(dX, db) by a Triton program; with a `norm` (dX, db, dγ), and dβ is db."""
     from torchcno.operators import triton_activation, triton_streaming
 
-    x, bias = x.contiguous(memory_format=_memory_format(x)), bias.contiguous()
-    dy = dy.contiguous(memory_format=_memory_format(x))
+    x, bias = x.contiguous(memory_format=memory_format(x)), bias.contiguous()
+    dy = dy.contiguous(memory_format=memory_format(x))
     dx = torch.empty_like(x)
     planes = x.shape[0] * x.shape[1]
     whole, arithmetic, plan = _way(x, ups, downs, sigma, streaming.backward_plan, norm)
@@ -430,7 +424,7 @@ def _launch_normalisation_backward(
     triton_activation.normalisation_backward[(_multiple(x.numel(), block) // block,)](
         dx, x, sums, mean, variance, weight, eps, norm.share, x.numel(),
         C=x.shape[1], SPACE=math.prod(x.shape[2:]), BLOCK=block,
-        CHANNELS_LAST=_memory_format(x) == torch.channels_last,
+        CHANNELS_LAST=memory_format(x) == torch.channels_last,
     )  # fmt: skip
 
 
@@ -448,7 +442,7 @@ def _plane_sizes(x: Tensor, downs: Sequence[Tensor]) -> dict[str, Any]:
         "W": x.shape[3],
         "H_OUT": len(downs[0]),
         "W_OUT": len(downs[1]),
-        "CHANNELS_LAST": _memory_format(x) == torch.channels_last,
+        "CHANNELS_LAST": memory_format(x) == torch.channels_last,
     }
 
 
@@ -461,7 +455,7 @@ def _cut_planes(
 ) -> tuple[tuple[int], dict[str, Any]]:
     """The number of programs, and the sizes that a 2-D program is compiled for."""
     batch, channels, height, width = x.shape
-    channels_last = _memory_format(x) == torch.channels_last
+    channels_last = memory_format(x) == torch.channels_last
     edges = {
         "BH": power_of_two(height),
         "BW": power_of_two(width),

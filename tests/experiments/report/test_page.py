@@ -248,10 +248,8 @@ def test_how_far_initialisations_scatter_is_told(tmp_path):
         "(50.00–300.0)."
     ) in report.findings
     table = table_13(report.results)
-    rows_of_seeds = [one.labels for one in table.rows if "initialisations" in one.labels[-1]]
-    of_seeds = [
-        ("Darcy flow", split, "ours, paper, initialisations") for split in SPLIT_TITLES.values()
-    ]
+    rows_of_seeds = [one.labels for one in table.rows if "seeds" in one.labels[-1]]
+    of_seeds = [("Darcy flow", split, "ours, paper, seeds") for split in SPLIT_TITLES.values()]
     assert rows_of_seeds == of_seeds
     first = row(table_1(report.results, "normalized"), *of_seeds[0])
     assert {title: text for title, text in first.items() if text} == {

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from torchcno.evaluation.spectra import NO_TRUTH
 from torchcno.experiments import paper
 from torchcno.experiments.audit import RunAudit, read_audits
 from torchcno.experiments.evidence import Examples, read_errors, read_examples
@@ -34,6 +35,7 @@ from torchcno.experiments.figures.pictures import HEADINGS
 from torchcno.experiments.measurements import (
     RESOLUTIONS,
     SPECTRA,
+    Spectra,
     is_of_run,
     read_spectra,
 )
@@ -304,7 +306,7 @@ def spectra_pictures(results: Results) -> Iterator[Picture]:
             f"{problem_title(problem)}: spectra of truth and predictions",
             partial(draw_spectra, found) if found else None,
             _remedy("spectra", results.budgets[0]),
-            {name: {"band_errors": one.band_errors.tolist()} for name, one in found.items()},
+            {name: {"band_errors": _by_band(one)} for name, one in found.items()},
             note_of(absent(results, problem, found), foreign),
             "Above: amplitudes, as in the paper. Below, which it does not have: the energy of all "
             f"modes of a wavenumber, down to 1e-{2 * DECADES} of the largest, and the error in "
@@ -516,6 +518,12 @@ PICTURES: list[Callable[[Results], Iterator[Picture]]] = [
     data_pictures,
     audit_pictures,
 ]
+
+
+def _by_band(spectra: Spectra) -> dict[str, float]:
+    """The errors by their wavenumbers, where the truth has any energy to compare with."""
+    bands = zip(spectra.band_edges.tolist(), spectra.band_errors.tolist(), strict=True)
+    return {f"{a} to {b - 1}": error for (a, b), error in bands if error < NO_TRUTH}
 
 
 def _remedy(study: str, budget: Budget, only: str = "") -> str:

@@ -92,7 +92,7 @@ def table_1(results: Results, space: str) -> Table:
         "means that nothing was learnt. The linear map is ridge regression on the training samples "
         "(python validation/linear.py): an error above it means that a matrix would have done "
         "better. The published errors are the best of a search, of one initialisation; Table 4 has "
-        "those of ten. Ours are of one, and a row of initialisations has the least and the largest "
+        "those of ten. Ours are of one, and a row of seeds has the least and the largest "
         "error of the networks that were trained from several; best of a row is marked where it is "
         "complete."
         + notes_on_table_1(results, cases(results))
@@ -146,7 +146,7 @@ def _all_initialisations(
         found = [results.errors_by_seed(budget, problem, model, split).values() for model in models]
         if any(len(errors) > 1 for errors in found):
             cells = tuple(between(errors) if len(errors) > 1 else EMPTY for errors in found)
-            rows.append(Row((*labels, f"{ours(budget)}, initialisations"), cells))
+            rows.append(Row((*labels, f"{ours(budget)}, seeds"), cells))
     return rows
 
 

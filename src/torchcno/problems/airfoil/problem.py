@@ -73,7 +73,6 @@ class Airfoil(Problem):
     samples: ClassVar[Mapping[str, int]] = {"train": 750, "val": 128, "test": 128, "ood": 128}
     ood: ClassVar[Mapping[str, Any]] = {"bumps": 15}
     resolution: ClassVar = 128
-    extent: ClassVar = ((-0.75, 1.75), (-0.75, 1.75))
     normalized: ClassVar = False
     input_label: ClassVar = "airfoil"
     output_label: ClassVar = "density ρ"
