@@ -216,7 +216,8 @@ def test_a_browser_shows_the_page(page, results, tmp_path):
         document.body.dataset.loaded = loaded.length;
         const cells = (row) => [...row.querySelectorAll("td:not(.word)")].map((c) => c.innerText);
         const tables = [...document.querySelectorAll("h2 + .scroll > table")].map((table) => [
-            table.parentElement.previousElementSibling.id, [...table.tBodies[0].rows].map(cells)]);
+            table.parentElement.previousElementSibling.id,
+            [...table.tBodies[0].querySelectorAll("tr:not(.group)")].map(cells)]);
         document.body.dataset.tables = encodeURIComponent(JSON.stringify(tables));
         });</script></body>"""
     (tmp_path / "page.html").write_text(page.read_text().replace("</body>", counting))
