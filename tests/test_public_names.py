@@ -24,5 +24,10 @@ def test_importing_the_package_imports_no_torch():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_a_network_alone_imports_no_compiler():
+    code = "import sys; from torchcno import CNO; sys.exit('torch._dynamo' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_the_version_is_the_installed_one():
     assert torchcno.__version__ == version("torchcno")

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchcno.operators import kernels, streaming
+from torchcno.operators import kernels, row_plans
 from torchcno.operators.filters import Boundary, WindowedSinc
 from torchcno.operators.kernels import Normalisation
 from torchcno.operators.resampling import activation_matrices
@@ -165,7 +165,7 @@ def test_lines(case, rounded, launched):
 def test_rows(case, launched, monkeypatch):
     for largest in ("LARGEST", "LARGEST_EXACT"):
         monkeypatch.setattr(kernels, largest, {2: 0})
-    for cuts in (streaming.FORWARD, streaming.BACKWARD):
+    for cuts in (row_plans.FORWARD, row_plans.BACKWARD):
         for tail, cut in cuts.items():
             monkeypatch.setitem(cuts, tail, replace(cut, strip=8))
     case.launch()

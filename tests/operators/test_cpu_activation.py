@@ -93,7 +93,8 @@ def threads():
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_threads_change_no_bit(threads, mode):
-    x, bias, ups, downs, dy = case(27, 9, (16, 16), (8, 8), "zero")
+    with mode():
+        x, bias, ups, downs, dy = case(27, 9, (16, 16), (8, 8), "zero")
     results = []
     for number in (1, 2):
         threads(number)
@@ -102,6 +103,13 @@ def test_threads_change_no_bit(threads, mode):
             results.append((y, launch_backward(dy, x, bias, ups, downs, "leaky_relu")[0]))
     for one, two in zip(*results, strict=True):
         assert torch.equal(one, two)
+
+
+def test_matrices_that_changed_in_place_are_read_again():
+    x, bias, ups, downs, _ = case(3, 5, (12, 10), (12, 10), "zero")
+    y = launch_forward(x, bias, ups, downs, "leaky_relu")
+    downs[0] *= 2
+    torch.testing.assert_close(launch_forward(x, bias, ups, downs, "leaky_relu"), 2 * y)
 
 
 def test_what_is_not_a_number_stays_so_within_the_reach_of_the_filters():

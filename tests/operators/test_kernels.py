@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchcno.operators import kernels, streaming
+from torchcno.operators import kernels, row_plans
 from torchcno.operators.activation import SIGMAS, filtered_activation
 from torchcno.operators.filters import Boundary, Ideal, WindowedSinc
 from torchcno.operators.layout import memory_format
@@ -163,7 +163,7 @@ def streamed(monkeypatch):
     """Every plane row by row, also what fits on chip, and several strips."""
     for largest in ("LARGEST", "LARGEST_EXACT"):
         monkeypatch.setattr(kernels, largest, {1: 256, 2: 0})
-    for cuts in (streaming.FORWARD, streaming.BACKWARD):
+    for cuts in (row_plans.FORWARD, row_plans.BACKWARD):
         for tail, cut in cuts.items():
             monkeypatch.setitem(cuts, tail, replace(cut, strip=8))
 
@@ -223,29 +223,29 @@ def test_large_planes_go_row_by_row_where_they_can(monkeypatch):
         both = matrices((size, 8), (size, 8), "even", filter=filter)
         local = isinstance(filter, WindowedSinc)
         assert kernels.is_whole(x, *both, local) == (streams is False)
-        whole, arithmetic, plan = kernels._way(x, *both, "relu", streaming.forward_plan, norm=None)
+        whole, arithmetic, plan = kernels._way(x, *both, "relu", row_plans.forward_plan, norm=None)
         assert (whole, plan is not None) == (streams is False, streams is True)
         assert arithmetic == ("fp16" if whole else "tf32")
 
 
 def test_a_plan_is_made_once_and_follows_changes_of_its_matrices():
     ups, downs = matrices((16, 16), (16, 16))
-    plan = streaming.forward_plan(ups, downs, Tensor.float)
-    assert streaming.forward_plan(ups, downs, Tensor.float) is plan
+    plan = row_plans.forward_plan(ups, downs, Tensor.float)
+    assert row_plans.forward_plan(ups, downs, Tensor.float) is plan
     ups[1].mul_(3)
-    changed = streaming.forward_plan(ups, downs, Tensor.float)
+    changed = row_plans.forward_plan(ups, downs, Tensor.float)
     assert torch.equal(changed.tables[2], 3 * plan.tables[2])
     assert torch.equal(changed.tables[0], plan.tables[0])
 
 
 def test_a_plan_goes_with_its_matrices():
     (up, _), downs = matrices((16, 16), (16, 16))
-    known, freed = len(streaming._known), weakref.ref(up)
-    streaming.forward_plan([up, up], downs, Tensor.float)
-    assert len(streaming._known) == known + 1
+    known, freed = len(row_plans._known), weakref.ref(up)
+    row_plans.forward_plan([up, up], downs, Tensor.float)
+    assert len(row_plans._known) == known + 1
     del up
     assert freed() is None
-    assert len(streaming._known) == known
+    assert len(row_plans._known) == known
 
 
 @pytest.fixture
@@ -467,8 +467,8 @@ def test_a_kernel_that_does_not_compile_gives_way_to_matrix_products(monkeypatch
     x, bias = fields((8, 8))
     arguments = (x, bias, *matrices((8, 8), (8, 8)), "relu")
     with pytest.warns(UserWarning, match="out of shared memory"):
-        first = kernels._or_dense(broken, kernels._dense, *arguments)
-    second = kernels._or_dense(broken, kernels._dense, *arguments)
+        first = kernels.or_dense(broken, kernels.dense_activation, *arguments)
+    second = kernels.or_dense(broken, kernels.dense_activation, *arguments)
     assert len(attempts) == 1
     assert torch.equal(first, second)
     assert distance(first, definition(*arguments)[0]) < 1e-6

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torchcno.models.cno import CNO, CNOConfig
-from torchcno.operators import normalised
+from torchcno.operators import kernels, normalised
 from torchcno.operators.activation import Activation
 from torchcno.operators.filters import WindowedSinc
 from torchcno.operators.normalised import fused, normalised_activation
@@ -126,6 +126,24 @@ def test_fields_stored_in_float16(training, layout):
         torch.float32,
         torch.int64,
     }
+
+
+@interpreted
+def test_the_arithmetic_may_change_before_the_gradient(monkeypatch):
+    monkeypatch.setattr(kernels, "LARGEST_EXACT", {2: 8})  # as planes of 64² are on a chip
+    x, layer, cotangent = field(16), Layer.random(16, 16), field(16, batch=3)
+    truth = layer.doubled()
+
+    def gradients(way, x: Tensor, layer: Layer) -> tuple[Tensor, ...]:
+        torch.backends.cuda.matmul.allow_tf32 = True
+        x = x.requires_grad_()
+        y = way(x, layer)
+        torch.backends.cuda.matmul.allow_tf32 = False
+        return torch.autograd.grad(y, [x, *layer.parameters], cotangent.to(x.dtype))
+
+    expected = gradients(in_parts, x.double(), truth)
+    for result, true in zip(gradients(in_one, x, layer), expected, strict=True):
+        assert distance(result, true) < EXACT
 
 
 @interpreted

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from torchcno.operators.filters import Boundary
+from torchcno.operators.layout import weight_format
 from torchcno.operators.streams import current_aside, put_aside
 
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -110,18 +111,12 @@ def in_blocks(
     block = 8 if half else 4
     more_out, more_in = (max(0, block - channels) for channels in weight.shape[:2])
     if more_in or more_out:
-        memory_format = _memory_format(weight)
+        memory_format = weight_format(weight)
         x = F.pad(x, (0, 0, 0, 0, 0, more_in)).contiguous(memory_format=memory_format)
         weight = F.pad(weight, (0, 0, 0, 0, 0, more_in, 0, more_out))
         weight = weight.contiguous(memory_format=memory_format)
         bias = None if bias is None else F.pad(bias, (0, more_out))
     return x, weight, bias
-
-
-def _memory_format(weight: Tensor) -> torch.memory_format:
-    """Whether channels come first or last in memory, of a single one too, which is both."""
-    last = weight.ndim == 4 and weight.stride(1) == 1
-    return torch.channels_last if last else torch.contiguous_format
 
 
 class _ZeroGradient(torch.autograd.Function):
@@ -163,7 +158,7 @@ class _GradientsAside(torch.autograd.Function):
                 dy,
                 x.to(dy.dtype),
                 # Its size and its place in memory are asked for, and no number.
-                dy.new_empty(shape).contiguous(memory_format=_memory_format(weight)),
+                dy.new_empty(shape).contiguous(memory_format=weight_format(weight)),
                 bias_sizes=[dy.shape[1]],
                 stride=[1] * dims,
                 padding=[margin] * dims,

@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchcno.operators.layout import memory_format
+from torchcno.operators.versions import version
 
 # σ(t) = a⁺ t for t > 0, a⁻ t otherwise
 SLOPES = {"leaky_relu": (math.sqrt(2), 0.2 * math.sqrt(2)), "relu": (1.0, 0.0)}
@@ -267,7 +268,7 @@ def _rows(matrix: Tensor, transposed: bool = False) -> Rows:
     Up to a multiple of `TAPS`, zeros follow, at the place of the row's first tap.
     """
     cache = _known.setdefault(matrix, {})
-    key = transposed, matrix._version  # it may have changed in place
+    key = transposed, version(matrix)
     if key not in cache:
         dense = (matrix.T if transposed else matrix).numpy()
         most = max(1, int((dense != 0).sum(1).max()))

@@ -6,7 +6,7 @@ This is `torchcno.operators.activation.filtered_activation` as one operator,
 `torch.ops.torchcno.filtered_activation`, so that autograd, torch.compile, torch.export and CUDA
 graphs see a single node. Nothing of the fine grid leaves the chip: the backward pass makes it
 again. On CUDA, planes that fit on chip are taken whole (`triton_activation.py`), others row by row
-(`triton_streaming.py`); on a CPU the compiled loops of `cpu_activation.py` run. What none of them
+(`triton_rows.py`); on a CPU the compiled loops of `cpu_activation.py` run. What none of them
 covers is matrix products.
 """
 
@@ -21,9 +21,10 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from torchcno.operators import streaming
+from torchcno.operators import row_plans
 from torchcno.operators.layout import memory_format
-from torchcno.operators.streaming import power_of_two
+from torchcno.operators.row_plans import power_of_two
+from torchcno.operators.versions import version
 
 Arithmetic = Literal["fp32", "tf32", "fp16", "bf16"]
 
@@ -71,20 +72,20 @@ def is_supported(
         return False
     if x.is_cuda:
         streams = local and len(ups) == 2 and _longest(ups, downs) <= LARGEST_STREAMED
-        fits = streams or _fits(x, ups, downs)
+        fits = streams or fits_on_chip(x, ups, downs)
         return _HAS_TRITON and fits and x.dtype in DTYPES and sigma in SIGMAS
     return local and _runs_on_cpu(x, sigma)
 
 
-def _fits(x: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor]) -> bool:
-    """Whether whole planes, or lines, fit on chip."""
+def fits_on_chip(x: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor]) -> bool:
+    """Whether whole planes, or lines, fit on chip, in the arithmetic that is set now."""
     largest = LARGEST_EXACT if _arithmetic(x) == "fp32" else LARGEST
     return _longest(ups, downs) <= largest.get(len(ups), 0)
 
 
 def is_whole(x: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], local: bool) -> bool:
     """Whether planes, or lines, are taken whole, and may be normalised on the way."""
-    return _fits(x, ups, downs) and (not local or _is_preferred(ups, downs))
+    return fits_on_chip(x, ups, downs) and (not local or _is_preferred(ups, downs))
 
 
 def _is_preferred(ups: Sequence[Tensor], downs: Sequence[Tensor]) -> bool:
@@ -96,11 +97,11 @@ def _way(
     ups: Sequence[Tensor],
     downs: Sequence[Tensor],
     sigma: str,
-    plan: Callable[..., streaming.Plan | None],
+    plan: Callable[..., row_plans.Plan | None],
     norm: Normalisation | None,
-) -> tuple[bool, Arithmetic, streaming.Plan | None]:
+) -> tuple[bool, Arithmetic, row_plans.Plan | None]:
     """Whether planes are taken whole, by which products, and else the plan for row by row."""
-    arithmetic, fits = _arithmetic(x), _fits(x, ups, downs)
+    arithmetic, fits = _arithmetic(x), fits_on_chip(x, ups, downs)
     planned = None
     if norm is None and not (fits and _is_preferred(ups, downs)):
         planned = plan(ups, downs, ROUNDINGS[arithmetic])
@@ -139,7 +140,7 @@ def _forward(
     x: Tensor, bias: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
 ) -> Tensor:
     if not _runs_on_cpu(x, sigma):
-        return _dense(x, bias, ups, downs, sigma)
+        return dense_activation(x, bias, ups, downs, sigma)
     from torchcno.operators import cpu_activation
 
     return cpu_activation.launch_forward(x, bias, ups, downs, sigma)
@@ -165,7 +166,7 @@ def _backward(
 def _forward_cuda(
     x: Tensor, bias: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
 ) -> Tensor:
-    return _or_dense(launch_forward, _dense, x, bias, ups, downs, sigma)
+    return or_dense(launch_forward, dense_activation, x, bias, ups, downs, sigma)
 
 
 @_backward.register_kernel("cuda")
@@ -177,7 +178,7 @@ def _backward_cuda(
     downs: Sequence[Tensor],
     sigma: str,
 ) -> tuple[Tensor, Tensor]:
-    return _or_dense(launch_backward, _dense_backward, dy, x, bias, ups, downs, sigma)
+    return or_dense(launch_backward, _dense_backward, dy, x, bias, ups, downs, sigma)
 
 
 @_forward.register_fake
@@ -218,9 +219,10 @@ def _differentiate(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
 _forward.register_autograd(_differentiate, setup_context=_save)
 
 
-def _dense(
+def dense_activation(
     x: Tensor, bias: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
 ) -> Tensor:
+    """The same by products with whole matrices."""
     # Imported here: `activation` chooses between its own definition and this module.
     from torchcno.operators.activation import SIGMAS as FUNCTIONS
     from torchcno.operators.activation import filtered_activation
@@ -239,7 +241,7 @@ def _dense_backward(
     downs: Sequence[Tensor],
     sigma: str,
 ) -> tuple[Tensor, Tensor]:
-    vjp = torch.func.vjp(lambda x, bias: _dense(x, bias, ups, downs, sigma), x, bias)[1]
+    vjp = torch.func.vjp(lambda x, bias: dense_activation(x, bias, ups, downs, sigma), x, bias)[1]
     dx, dbias = vjp(dy)
     return dx.contiguous(memory_format=memory_format(x)), dbias.contiguous()
 
@@ -259,7 +261,7 @@ def _signature(argument: Any) -> Any:
     return tuple(map(_signature, argument)) if isinstance(argument, list | tuple) else argument
 
 
-def _or_dense(launch: Callable[..., Any], dense: Callable[..., Any], *arguments: Any) -> Any:
+def or_dense(launch: Callable[..., Any], dense: Callable[..., Any], *arguments: Any) -> Any:
     """`launch`, or `dense` from the first time on that these shapes have no working kernel."""
     x = arguments[0]
     key = (launch, *map(_signature, arguments))
@@ -342,20 +344,18 @@ def launch_forward(
 
     `norm` comes before the bias; only planes that fit on chip can have it.
     """
-    from torchcno.operators import triton_activation, triton_streaming
+    from torchcno.operators import triton_activation, triton_rows
 
     x, bias = x.contiguous(memory_format=memory_format(x)), bias.contiguous()
     y = _empty_output(x, downs)
     planes = x.shape[0] * x.shape[1]
-    whole, arithmetic, plan = _way(x, ups, downs, sigma, streaming.forward_plan, norm)
+    whole, arithmetic, plan = _way(x, ups, downs, sigma, row_plans.forward_plan, norm)
     names = {"SIGMA": sigma, "ARITHMETIC": arithmetic}
     if plan is not None:
         sizes = _plane_sizes(x, downs) | plan.sizes
-        triton_streaming.forward[plan.grid(planes)](
-            x, bias, *plan.tables, y, planes, **sizes, **names
-        )
+        triton_rows.forward[plan.grid(planes)](x, bias, *plan.tables, y, planes, **sizes, **names)
     elif not whole:
-        y = _dense(x, bias, ups, downs, sigma)
+        y = dense_activation(x, bias, ups, downs, sigma)
     elif len(ups) == 1:
         grid, sizes = _cut_lines(x, ups, downs)
         matrices = _operands(ups, downs, sizes, arithmetic)
@@ -378,13 +378,13 @@ def launch_backward(
     norm: Normalisation | None = None,
 ) -> tuple[Tensor, ...]:
     """(dX, db) by a Triton program; with a `norm` (dX, db, dγ), and dβ is db."""
-    from torchcno.operators import triton_activation, triton_streaming
+    from torchcno.operators import triton_activation, triton_rows
 
     x, bias = x.contiguous(memory_format=memory_format(x)), bias.contiguous()
     dy = dy.contiguous(memory_format=memory_format(x))
     dx = torch.empty_like(x)
     planes = x.shape[0] * x.shape[1]
-    whole, arithmetic, plan = _way(x, ups, downs, sigma, streaming.backward_plan, norm)
+    whole, arithmetic, plan = _way(x, ups, downs, sigma, row_plans.backward_plan, norm)
     names = {"SIGMA": sigma, "ARITHMETIC": arithmetic}
     if plan is None and not whole:
         return _dense_backward(dy, x, bias, ups, downs, sigma)
@@ -394,7 +394,7 @@ def launch_backward(
     sums = torch.empty(kinds, parts, *x.shape[:2], dtype=torch.float32, device=x.device)
     if plan is not None:
         sizes = _plane_sizes(x, downs) | plan.sizes
-        triton_streaming.backward[plan.grid(planes)](
+        triton_rows.backward[plan.grid(planes)](
             dy, x, bias, *plan.tables, dx, sums, planes, **sizes, **names
         )
     elif len(ups) == 1:
@@ -513,7 +513,6 @@ def _arithmetic(x: Tensor) -> Arithmetic:
     return "tf32" if x.dtype == torch.float16 or _is_tf32() else "fp32"
 
 
-@torch.compiler.assume_constant_result  # else torch.compile would have to follow the exception
 def _is_tf32() -> bool:
     """Whether products of float32 are to be rounded.
 
@@ -524,6 +523,11 @@ def _is_tf32() -> bool:
         return matmul.allow_tf32
     except RuntimeError:
         return bool(matmul.fp32_precision == "tf32")
+
+
+# Else torch.compile would have to follow the exception. `torch.compiler.assume_constant_result`
+# sets the same, and imports the compiler for it: two seconds for whoever wants a network alone.
+_is_tf32.__dict__["_dynamo_marked_constant"] = True
 
 
 def _scaled(arithmetic: Arithmetic, sigma: str) -> Arithmetic:
@@ -551,7 +555,7 @@ def _operand(matrix: Tensor, shape: tuple[int, int], arithmetic: Arithmetic) -> 
     Made once: matrices are constants that live as long as a model.
     """
     known = _known.get(matrix, {})
-    key = (shape, arithmetic, 0 if matrix.is_inference() else matrix._version)
+    key = (shape, arithmetic, version(matrix))
     if key not in known:
         known = {**known, key: ROUNDINGS[arithmetic](_padded(matrix.detach(), shape))}
         # What is made while a graph is captured holds nothing until that graph runs.

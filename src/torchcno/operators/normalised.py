@@ -97,7 +97,7 @@ class _NormalisedActivation(torch.autograd.Function):
         ctx.save_for_backward(x, bias, mean, variance, weight, shift)
         ctx.constants = eps, share, matrices_and_sigma
         given = (x, bias, *matrices_and_sigma, norm)
-        y: Tensor = kernels._or_dense(kernels.launch_forward, _dense, *given)
+        y: Tensor = kernels.or_dense(kernels.launch_forward, _dense, *given)
         return y
 
     @staticmethod
@@ -106,10 +106,12 @@ class _NormalisedActivation(torch.autograd.Function):
         eps, share, matrices_and_sigma = ctx.constants
         norm = Normalisation(mean, variance, weight, shift, eps, share)
         given = (dy, x, bias, *matrices_and_sigma, norm)
-        if torch.is_grad_enabled():  # to be differentiated again: by operations that can be
+        # To be differentiated again: by operations that can be. So also where the arithmetic has
+        # changed since, and planes that fitted on chip do not.
+        if torch.is_grad_enabled() or not kernels.fits_on_chip(x, *matrices_and_sigma[:2]):
             dx, dbias, dweight = _dense_backward(*given)
         else:
-            dx, dbias, dweight = kernels._or_dense(kernels.launch_backward, _dense_backward, *given)
+            dx, dbias, dweight = kernels.or_dense(kernels.launch_backward, _dense_backward, *given)
         return dx, dbias, dweight, dbias, *[None] * 7
 
 
@@ -121,7 +123,7 @@ def _dense(
         x = F.batch_norm(x, None, None, weight, shift, training=True, eps=eps)
     else:
         x = F.batch_norm(x, mean, variance, weight, shift, eps=eps)
-    return kernels._dense(x, bias, ups, downs, sigma)
+    return kernels.dense_activation(x, bias, ups, downs, sigma)
 
 
 def _dense_backward(

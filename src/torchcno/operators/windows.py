@@ -1,4 +1,4 @@
-"""Where the entries of U and D that are not zero lie, as the streaming kernels want them.
+"""Where the entries of U and D that are not zero lie, as programs that go row by row want them.
 
 A cell is one point of the coarsest grid that the input's and the output's have in common: it holds
 `inside` points of the input, `outside` of the output and `fine` of the fine grid. With filters of a

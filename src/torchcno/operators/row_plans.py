@@ -1,4 +1,4 @@
-"""What the programs of `triton_streaming.py` are launched with: tables of U and D, and sizes."""
+"""What the programs of `triton_rows.py` are launched with: tables of U and D, and sizes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from torchcno.operators.versions import version
 from torchcno.operators.windows import Cells, find_cells
 
 LARGEST_BLOCK = 64  # coarse columns that a program reads
@@ -240,7 +241,7 @@ def _remembered(
 ) -> Plan | None:
     """The plan, made once: matrices are constants that live as long as a model."""
     matrices = [*ups, *downs]
-    key = (make, rounding, *((id(m), 0 if m.is_inference() else m._version) for m in matrices))
+    key = (make, rounding, *((id(m), version(m)) for m in matrices))
     plans: dict[Any, tuple[Plan | None, list[Tensor]]] = _known.setdefault(ups[0], {})
     if key not in plans:
         # The matrices are kept with the plan, so that no others come to have their addresses; all
