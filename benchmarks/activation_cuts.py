@@ -30,17 +30,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchcno.arithmetic import FIELDS, Precision, arithmetic
 from torchcno.data.generate import available_cores
 from torchcno.experiments.build import build_model
-from torchcno.operators import WindowedSinc, kernels, streaming
+from torchcno.operators import WindowedSinc, kernels, row_plans
 from torchcno.operators.activation import Activation
 from torchcno.operators.filters import Boundary
 from torchcno.operators.kernels import Blocks
 from torchcno.operators.resampling import activation_matrices
-from torchcno.operators.streaming import Cut
+from torchcno.operators.row_plans import Cut
 from torchcno.problems import NavierStokes
-from torchcno.training.hardware import FIELDS, arithmetic
-from torchcno.training.recipe import Precision
 
 BATCH, CALLS, REPLAYS = 32, 5, 4
 METHOD = f"microseconds a call: a CUDA graph of {CALLS} calls, the best of {REPLAYS} replays"
@@ -174,7 +173,7 @@ def prepared(launch: Launch, batch: int = BATCH) -> Callable[[], Any]:
     if isinstance(launch.cut, Blocks):
         kernels.BLOCKS[launch.entry] = (launch.cut, launch.cut)
     else:
-        for cuts in (streaming.FORWARD, streaming.BACKWARD):
+        for cuts in (row_plans.FORWARD, row_plans.BACKWARD):
             cuts.update({False: launch.cut, True: launch.cut})
     channels, n_in, n_out = launch.shape
     layout = torch.channels_last if launch.channels_last else torch.contiguous_format

@@ -35,6 +35,7 @@ import torch
 from torch import Tensor, nn
 
 import torchcno.training.step as training_step_module
+from torchcno.arithmetic import FIELDS, LOSS_FACTORS, Precision, arithmetic
 from torchcno.data.generate import available_cores
 from torchcno.evaluation.timing import Stopwatch
 from torchcno.experiments.bench_work import Batch, ByMatrices, Way, Work, training_step
@@ -42,12 +43,10 @@ from torchcno.experiments.build import build_model
 from torchcno.models.cno import Block, Perceptron, Residual
 from torchcno.operators import convolution, kernels, normalised, streams
 from torchcno.operators.filters import Boundary
+from torchcno.operators.layout import laid_out
 from torchcno.operators.normalised import normalised_activation
 from torchcno.problems import NavierStokes
-from torchcno.training.hardware import FIELDS, LOSS_FACTORS, arithmetic
-from torchcno.training.loop import laid_out
 from torchcno.training.pairs import Network
-from torchcno.training.recipe import Precision
 
 DEVICE = torch.device("cuda")
 BATCH, LEAST_ROUNDS = 32, 5

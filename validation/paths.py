@@ -25,11 +25,11 @@ from unittest import mock
 from recipes import SMALL
 
 from torchcno import RunConfig, train_run
+from torchcno.arithmetic import Precision
 from torchcno.evaluation.errors import published_error
 from torchcno.experiments.search.space import Space
 from torchcno.operators import kernels
 from torchcno.training import Hardware
-from torchcno.training.recipe import Precision
 
 Task = tuple[str, RunConfig]
 

@@ -5,6 +5,7 @@ a full disk leaves under the name is the whole old file or the whole new one.
 """
 
 import fcntl
+import io
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -45,6 +49,13 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_arrays(arrays: Mapping[str, NDArray[Any]], path: Path) -> None:
+    """Put arrays under `path`, a compressed .npz, or leave what is there."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    write_atomically(path, buffer.getvalue())
 
 
 def read_json(path: Path) -> dict[str, Any]:

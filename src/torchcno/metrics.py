@@ -4,6 +4,8 @@ Fractions, not percent. A truth that is zero everywhere has no relative error: t
 nan.
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -11,6 +13,18 @@ from torch import Tensor
 from torchcno.grids import Grid
 
 Fields = Float[Tensor, "batch channel *space"]
+# From physical inputs, where outputs count; None: everywhere.
+Mask = Callable[[Tensor], Tensor | None]
+
+
+def counted(mask: Mask | None, inputs: Fields) -> Tensor | None:
+    """Where outputs count for physical `inputs`; None: everywhere."""
+    return None if mask is None else mask(inputs)
+
+
+def filled(fields: Fields, counts: Tensor | None) -> Fields:
+    """`fields` with 1 where they do not count."""
+    return fields if counts is None else torch.where(counts, fields, 1.0)
 
 
 def relative_l1(prediction: Fields, truth: Fields) -> Float[Tensor, " batch"]:

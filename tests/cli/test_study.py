@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+import torch
 
 from torchcno.cli import main
 from torchcno.cli.study import duration, last_epoch
@@ -64,6 +65,13 @@ def test_a_plan_trains_nothing(cno, tmp_path):
     assert "28 runs, 0 of them finished" in said
     assert "guessed from the number of parameters" in said
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU")
+def test_a_cluster_may_have_gpus_where_there_is_none_here(cno, tmp_path):
+    words = ["study", "resolution", "--out", tmp_path, "--dry-run", "--device", "cuda"]
+    assert "torch sees no CUDA device here" in cno(*words).err
+    assert "3 runs, 0 of them finished" in cno(*words, "--cluster", "tcp://a:8786").out
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import torch
 import yaml
 
 import torchcno.cli.train
-from torchcno.experiments import run
 from torchcno.experiments.run import Watch, train_run
 from torchcno.experiments.run_config import read_config
 from torchcno.training import load_tensors
@@ -28,8 +27,8 @@ def test_the_first_line_says_what_runs_where_and_how(cno, tiny, tmp_path, monkey
     said = cno("train", *tiny, "--out", tmp_path / "run").err
     assert said.partition("\n")[0].startswith("poisson, cno on ")
     assert said.partition("\n")[0].endswith(" threads: operation by operation")
-    monkeypatch.setattr(run, "pick_device", torch.device)
-    monkeypatch.setattr(run, "device_name", lambda device: "a GPU")
+    monkeypatch.setattr(torchcno.cli.train, "pick_device", torch.device)
+    monkeypatch.setattr(torchcno.cli.train, "device_name", lambda device: "a GPU")
     for words, how in (
         ([], "a GPU: fast, a step is one CUDA graph (else: --train.fast off), products in TF32"),
         (["--train.fast", "compiled"], "fast, compiled, a step is one CUDA graph"),
@@ -38,8 +37,8 @@ def test_the_first_line_says_what_runs_where_and_how(cno, tiny, tmp_path, monkey
         (["--devices", "4"], "4 × a GPU: operation by operation"),
     ):
         config = torchcno.cli.train.resolve(["wave", "fno", "--device", "cuda", *words])[0]
-        assert how in run.opening(config)
-        assert run.opening(config).startswith("wave, fno on ")
+        assert how in torchcno.cli.train.opening(config)
+        assert torchcno.cli.train.opening(config).startswith("wave, fno on ")
 
 
 def test_a_run_can_be_repeated_from_its_configuration(cno, run_folder, tmp_path):

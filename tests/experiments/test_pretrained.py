@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchcno import load, load_pretrained
+from torchcno import Grid, load, load_pretrained, train_on, train_run
 from torchcno.data.dataset import Fields
 from torchcno.data.samples import Samples
 from torchcno.evaluation.errors import sample_errors, summary
@@ -21,6 +21,7 @@ from torchcno.training.checkpoint import load_tensors, save_tensors
 ROOT = Path(__file__).parents[2]
 SHIPPED = pretrained.pretrained()
 MEGABYTE = 1e6
+GRID = Grid((24, 24), "inclusive")
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,16 @@ def test_weights_are_rounded_and_statistics_are_not(tiny_run, exported):
     assert {name.rsplit(".")[-1] for name, t in half.items() if t.dtype != torch.float16} == {
         "running_mean", "running_var", "num_batches_tracked",
     }  # fmt: skip
+
+
+def test_no_run_is_trained_over_an_export(tiny_config, exported):
+    before = {path: path.read_bytes() for path in exported[0].iterdir() if path.name != ".lock"}
+    with pytest.raises(ValueError, match=r"without the run that made it; choose another folder"):
+        train_run(tiny_config, exported[0])
+    operator, fields = load(exported[0]), Fields(*torch.rand(2, 8, 1, 24, 24), GRID)
+    with pytest.raises(ValueError, match=r"without the run that made it; choose another folder"):
+        train_on(operator.network, fields, fields, exported[0])
+    assert all(path.read_bytes() == content for path, content in before.items())
 
 
 def test_the_loaded_operator_is_the_run_but_for_the_rounding(tiny_run, exported, monkeypatch):

@@ -76,18 +76,25 @@ def test_a_loaded_run_is_the_network_between_the_normalisations(tiny_run, tiny_c
 
 
 @dataclass(frozen=True)
-class HalfPoisson(Poisson):
-    """Poisson's equation whose left half counts, in physical values."""
+class SinkPoisson(Poisson):
+    """Poisson's equation whose solution counts where f < 0: nowhere, of an f scaled to [0, 1]."""
 
-    name: ClassVar = "half-poisson"
-    normalized: ClassVar = False
+    name: ClassVar = "sink-poisson"
 
     def mask(self, inputs):
-        """The left half."""
-        return torch.arange(inputs.shape[-1]).expand(inputs.shape) < inputs.shape[-1] // 2
+        """Where there is a sink."""
+        return inputs < 0
 
 
-@pytest.mark.parametrize("problem", [Poisson(K=4), HalfPoisson(K=4)])
+@dataclass(frozen=True)
+class RawPoisson(SinkPoisson):
+    """The same in physical values."""
+
+    name: ClassVar = "raw-poisson"
+    normalized: ClassVar = False
+
+
+@pytest.mark.parametrize("problem", [Poisson(K=4), SinkPoisson(K=4), RawPoisson(K=4)])
 def test_a_run_is_that_of_its_seed_its_training_set_and_its_mask(
     problem, tiny_config, tmp_path, monkeypatch
 ):
@@ -163,27 +170,6 @@ def test_a_run_by_itself_writes_its_files_whatever_task_it_is(tiny_config, tmp_p
     assert result == json.loads((tmp_path / "result.json").read_text())
     assert read_config(tmp_path) == tiny_config
     assert (tmp_path / "model.json").exists()
-    assert not run.is_first_process(replace(tiny_config.hardware, devices=4))
-
-
-@pytest.mark.parametrize(
-    ("ranks", "is_first"),
-    [
-        ({}, True),
-        ({"RANK": "0", "LOCAL_RANK": "0", "SLURM_PROCID": "1"}, True),  # torchrun on the 2nd task
-        ({"RANK": "4", "LOCAL_RANK": "0"}, False),
-        ({"SLURM_PROCID": "0", "LOCAL_RANK": "1"}, False),  # started by Fabric in an srun shell
-        ({"NODE_RANK": "0"}, True),
-        ({"NODE_RANK": "1"}, False),
-        ({"NODE_RANK": "1", "LOCAL_RANK": "0"}, False),
-    ],
-)
-def test_one_process_of_several_is_the_first(ranks, is_first, monkeypatch):
-    for name in ("RANK", "SLURM_PROCID", "NODE_RANK", "LOCAL_RANK"):
-        monkeypatch.delenv(name, raising=False)
-    for name, rank in ranks.items():
-        monkeypatch.setenv(name, rank)
-    assert run.is_first_process(Hardware("cpu", devices=2, nodes=2)) is is_first
 
 
 def test_a_run_goes_on_from_any_directory(tiny_config, tmp_path, monkeypatch):

@@ -1,67 +1,11 @@
+import os
 import platform
 import subprocess
 import sys
 
 import pytest
-import torch
 
-from torchcno.training.hardware import LAUNCHED, Hardware, arithmetic, launch
-
-
-def settings() -> tuple[str, bool]:
-    return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-
-
-@pytest.mark.parametrize(
-    ("precision", "expected"),
-    [
-        ("32", ("highest", False)),
-        ("tf32", ("high", True)),
-        ("fp16-mixed", ("high", True)),
-        ("bf16-mixed", ("high", True)),
-    ],
-)
-def test_arithmetic_holds_within_its_context_alone(precision, expected):
-    before = settings()
-    with arithmetic(precision):
-        assert settings() == expected
-    assert settings() == before
-
-
-SWITCHES = """
-import sys, torch
-from torchcno.training.hardware import arithmetic
-
-def products():
-    return [torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision]
-
-exec(sys.argv[1])
-before = products()
-for precision, expected in (("32", "ieee"), ("tf32", "tf32")):
-    with arithmetic(precision):
-        assert products() == [expected] * 2
-        # What torch.compile reads, too.
-        assert torch.get_float32_matmul_precision() == ("highest" if precision == "32" else "high")
-        assert torch.backends.cudnn.allow_tf32 == (precision == "tf32")
-    assert products() == before, (before, products())
-"""
-
-
-@pytest.mark.skipif(
-    not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="of newer versions of PyTorch"
-)
-@pytest.mark.parametrize(
-    "setting",
-    [
-        "cuda.matmul.fp32_precision = 'tf32'",
-        "cudnn.conv.fp32_precision = 'ieee'",
-        "fp32_precision = 'tf32'",
-    ],
-)
-def test_arithmetic_gets_on_with_the_newer_switches(setting):
-    # In a process of its own: the older switches cannot be read there any more.
-    script = [sys.executable, "-c", SWITCHES, f"torch.backends.{setting}"]
-    subprocess.run(script, check=True)
+from torchcno.training.hardware import LAUNCHED, Hardware, is_first_process, launch
 
 
 def test_one_process_is_the_first_of_one():
@@ -74,6 +18,43 @@ def test_tasks_that_are_not_the_runs_are_refused_with_the_remedy(monkeypatch):
     monkeypatch.setenv("SLURM_NTASKS", "4")
     with pytest.raises(ValueError, match=r"one task a device .* for one device: srun --ntasks=1"):
         launch(Hardware("cpu"))
+
+
+TORCHRUN = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
+SLURM = {
+    "SLURM_JOB_ID": "1",
+    "SLURM_JOB_NAME": "train",
+    "SLURM_NODELIST": "a,b",
+    "SLURM_NTASKS": "4",
+    "SLURM_NTASKS_PER_NODE": "2",
+}
+
+
+@pytest.mark.parametrize(
+    ("environment", "nodes", "is_first"),
+    [
+        ({}, 1, True),
+        ({"LOCAL_RANK": "1"}, 1, False),  # started by Fabric
+        ({"RANK": "3"}, 1, True),  # of something else: two processes begin here
+        ({"RANK": "0", "LOCAL_RANK": "1"}, 1, False),
+        ({"NODE_RANK": "0"}, 2, True),
+        ({"NODE_RANK": "1"}, 2, False),
+        ({"NODE_RANK": "1", "LOCAL_RANK": "0"}, 2, False),
+        ({**TORCHRUN, "RANK": "0", "LOCAL_RANK": "0", "SLURM_PROCID": "1"}, 2, True),
+        ({**TORCHRUN, "RANK": "2", "LOCAL_RANK": "0"}, 2, False),
+        ({**SLURM, "SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURM_LOCALID": "0"}, 2, True),
+        ({**SLURM, "SLURM_PROCID": "2", "SLURM_NODEID": "1", "SLURM_LOCALID": "0"}, 2, False),
+        # An interactive shell of Slurm's is no task of a run.
+        ({**SLURM, "SLURM_JOB_NAME": "bash", "SLURM_PROCID": "1"}, 1, True),
+    ],
+)
+def test_one_process_of_several_is_the_first(environment, nodes, is_first, monkeypatch):
+    for name in os.environ:
+        if name.startswith("SLURM") or name in {"RANK", "NODE_RANK", "GROUP_RANK", "LOCAL_RANK"}:
+            monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert is_first_process(Hardware("cpu", devices=2, nodes=nodes)) is is_first
 
 
 FAULTS = """

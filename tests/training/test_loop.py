@@ -12,7 +12,6 @@ from torch import nn
 
 from torchcno.metrics import relative_l1
 from torchcno.training import Diverged, Interrupted, Pairs, Recipe, fit, load_into, load_tensors
-from torchcno.training.loop import laid_out
 from torchcno.training.losses import LOSSES
 from torchcno.training.schedules import learning_rate
 
@@ -167,14 +166,8 @@ def test_where_outputs_do_not_count_nothing_is_learnt(tmp_path):
         return counts
 
     model = affine()
-    result = fit(
-        model,
-        Pairs(data.inputs, targets),
-        Pairs(data.inputs, targets),
-        recipe,
-        tmp_path,
-        mask=right_half,
-    )
+    pairs = Pairs(data.inputs, targets).masked(right_half, data.inputs)
+    result = fit(model, pairs, pairs, recipe, tmp_path)
     assert result.best_validation_error < 0.01
     assert model.weight.item() == pytest.approx(0.5, abs=0.05)
 
@@ -213,7 +206,8 @@ def test_validation_targets_that_are_zero_everywhere_are_refused(tmp_path):
     # Where they do not count they are 1.
     mask = torch.zeros(1, 1, 4, 4, dtype=torch.bool)
     mask[..., 0] = True
-    fit(affine(), linear_data(), val, replace(RECIPE, epochs=1), tmp_path, mask=lambda u: mask)
+    counted = val.masked(lambda u: mask, val.inputs)
+    fit(affine(), linear_data(), counted, replace(RECIPE, epochs=1), tmp_path)
 
 
 class Breaks(nn.Conv2d):
@@ -410,26 +404,6 @@ def test_a_captured_run_follows_the_eager_one_and_goes_on(
     for a, b in zip(rows(tmp_path / "eager"), rows(folder), strict=True):
         for name in ("train_loss", "validation_error"):
             assert (a[name] or 0) == pytest.approx(b[name] or 0, rel=tolerance)
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_convolutions_have_channels_last_where_the_network_says_so(channels):
-    class Plane(nn.Module):
-        CHANNELS_LAST = True
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.convolution = nn.Conv2d(channels, 5, 3)
-            self.line = nn.Conv1d(channels, 5, 3)
-
-    u = torch.randn(2, channels, 8, 8)
-    first, last = Plane(), laid_out(Plane())
-    last.load_state_dict(first.state_dict())
-    v = last.convolution(u)
-    assert v.is_contiguous(memory_format=torch.channels_last)
-    assert not v.is_contiguous()
-    torch.testing.assert_close(v, first.convolution(u))
-    assert laid_out(nn.Conv2d(3, 5, 3)).weight.is_contiguous()
 
 
 # In a process of its own: the type checks of other tests are nothing that a compiler can follow.

@@ -55,6 +55,19 @@ def test_killed_at_random_moments(small_run, undisturbed, tmp_path):
     assert_same_run(undisturbed, tmp_path / "run")
 
 
+def test_what_kills_left_half_written_is_gone(small_run, tmp_path):
+    recipe = replace(small_run.RECIPE, epochs=2, checkpoint_every=0.0)
+    arguments = small_run.data(20, 1), small_run.data(20, 2), recipe, tmp_path
+    with pytest.raises(Interrupted):
+        fit(small_run.network(), *arguments, on_epoch=lambda _: os.kill(os.getpid(), signal.SIGINT))
+    for left in ("checkpoint/state.safetensors.1f.part", "model.safetensors.2f.part"):
+        (tmp_path / left).touch()
+    another = tmp_path / "errors.json.3f.part"  # of who evaluates meanwhile
+    another.touch()
+    fit(small_run.network(), *arguments, resume=True)
+    assert list(tmp_path.rglob("*.part")) == [another]
+
+
 def test_muon_goes_on_too(small_run, tmp_path):
     recipe = replace(small_run.RECIPE, optimizer="muon", epochs=4)
     arguments = small_run.data(103, 1), small_run.data(20, 2), recipe
@@ -182,7 +195,7 @@ def test_weights_without_a_checkpoint_are_not_written_over(small_run, undisturbe
     shutil.copytree(undisturbed, tmp_path, dirs_exist_ok=True)
     shutil.rmtree(tmp_path / "checkpoint")
     before = contents(tmp_path)
-    with pytest.raises(ValueError, match=r"no .* to go on from.*start again in another folder"):
+    with pytest.raises(ValueError, match=r"no .* to go on from.*move .* away and start again"):
         small_run.run(tmp_path, resume=True)
     assert contents(tmp_path) == before
 

@@ -8,13 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW
 
+from torchcno.arithmetic import LOSS_FACTORS
 from torchcno.models.cno import CNO, CNOConfig
 from torchcno.operators.filters import Boundary
-from torchcno.training.hardware import LOSS_FACTORS
-from torchcno.training.loop import laid_out
+from torchcno.operators.layout import laid_out
 from torchcno.training.losses import relative_l1_loss
 from torchcno.training.optimizers import optimizer_of
-from torchcno.training.pairs import Network
+from torchcno.training.pairs import Network, where_they_count
 from torchcno.training.recipe import Recipe
 from torchcno.training.step import Step, eager_step, graphed_step
 
@@ -104,14 +104,18 @@ def on_the_gpu(model: nn.Module) -> tuple[nn.Module, AdamW]:
     return model, AdamW(model.parameters(), lr=rate, capturable=True, fused=True)
 
 
-def train(make, loss_fn=F.mse_loss, model: nn.Module | None = None):
-    """Five steps with a changing rate on batches of two sizes: losses, and the state at the end."""
+def train(make, loss_fn=F.mse_loss, model: nn.Module | None = None, counted: bool = False):
+    """Five steps with a changing rate on batches of two sizes: losses, and the state at the end.
+
+    `counted`: batches have a third part, where targets count.
+    """
     model, optimizer = on_the_gpu(model or network())
     step = make(model, optimizer, loss_fn)
     losses = []
     for number, rate in enumerate(RATES):
         optimizer.param_groups[0]["lr"].fill_(rate)
-        losses.append(step(*(t.cuda() for t in batch(4 if number % 2 else 6, seed=number))))
+        fields = [t.cuda() for t in batch(4 if number % 2 else 6, seed=number)]
+        losses.append(step(*fields, *([fields[1] > 0] if counted else [])))
     moments = [v for state in optimizer.state.values() for v in state.values()]
     return torch.stack(losses), [*model.state_dict().values(), *moments]
 
@@ -133,6 +137,15 @@ def exact_arithmetic():
 @pytest.mark.usefixtures("exact_arithmetic")
 def test_graphed_is_eager_over_rates_and_batch_sizes():
     assert_same(train(graphed_step), train(eager_step))
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("exact_arithmetic")
+def test_graphed_is_eager_where_only_some_targets_count():
+    loss = where_they_count(F.mse_loss)
+    graphed = train(graphed_step, loss, counted=True)
+    assert_same(graphed, train(eager_step, loss, counted=True))
+    assert not torch.equal(graphed[0], train(eager_step)[0])
 
 
 def operator(boundary: Boundary) -> nn.Module:

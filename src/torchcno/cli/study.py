@@ -18,6 +18,7 @@ from torchcno.evaluation.errors import published_error
 from torchcno.experiments.costs import Cost, estimate
 from torchcno.experiments.jobs import Outcome
 from torchcno.experiments.studies import BUDGETS, STUDIES, PlannedRun, run_study, study
+from torchcno.experiments.trained import pick_device
 from torchcno.selection import select
 from torchcno.training import Hardware
 from torchcno.training.run_folder import RunFolder
@@ -65,6 +66,8 @@ def main(arguments: Sequence[str]) -> None:
     given = parse(parser, arguments)
     if given.name is None:
         raise ValueError(f"say which study: {', '.join(STUDIES)}.")
+    if not given.cluster:  # whose workers have devices of their own
+        pick_device(given.device)
     one, budget = study(given.name), select(BUDGETS, given.budget, "budget")
     runs = one.plan(budget, given.only, given.data, Hardware(accelerator=given.device))
     folder = given.out / budget.folder

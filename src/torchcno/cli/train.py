@@ -11,16 +11,26 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
+from torchcno.arithmetic import FIELDS, Precision
 from torchcno.cli import DIVERGED, INTERRUPTED, Stop
 from torchcno.cli.arguments import add_fields, field_comments, leading_names, parse, parser_of
 from torchcno.cli.terminal import error_table, progress_bars
 from torchcno.experiments.configs import to_plain
-from torchcno.experiments.run import Watch, is_first_process, opening, train_run
+from torchcno.experiments.run import Watch, train_run
 from torchcno.experiments.run_config import RunConfig, read_tree, section
+from torchcno.experiments.trained import pick_device
 from torchcno.models import MODELS
 from torchcno.problems import PROBLEMS
 from torchcno.training import PRESETS, Diverged, Epoch, Interrupted
+from torchcno.training.hardware import device_name, extent, is_captured, is_first_process
 from torchcno.training.interruption import terminable
+
+ARITHMETIC: dict[Precision, str] = {
+    "32": "float32",
+    "tf32": "products in TF32",
+    "fp16-mixed": "fields in float16",
+    "bf16-mixed": "fields in bfloat16",
+}
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -204,6 +214,20 @@ def watched(folder: Path, config: RunConfig) -> Iterator[Watch]:
             raise Stop(
                 INTERRUPTED, f"interrupted; go on with: cno resume {folder}"
             ) from interrupted
+
+
+def opening(config: RunConfig) -> str:
+    """What is trained, where and how, in a line."""
+    recipe, device = config.train, pick_device(config.hardware.accelerator)
+    devices, nodes = extent(config.hardware)
+    many = f"{devices * nodes} × " if devices * nodes > 1 else ""
+    how = "operation by operation"
+    if is_captured(recipe, device, devices * nodes):
+        compiled = "compiled, " if recipe.fast == "compiled" else ""
+        how = f"fast, {compiled}a step is one CUDA graph (else: --train.fast off)"
+    if device.type == "cuda" or recipe.precision in FIELDS:
+        how += f", {ARITHMETIC[recipe.precision]}"
+    return f"{config.problem.name}, {config.model} on {many}{device_name(device)}: {how}"
 
 
 def report(folder: Path, result: Mapping[str, Any]) -> None:

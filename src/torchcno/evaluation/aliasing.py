@@ -18,12 +18,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from torchcno.arithmetic import arithmetic
 from torchcno.evaluation.layers import LayerAliasing, layer_aliasing
 from torchcno.evaluation.translation import translated, translation_error
 from torchcno.grids import Layout
 from torchcno.metrics import relative_l2
 from torchcno.spectral import resample
-from torchcno.training.hardware import arithmetic
 
 LADDER = (0.5, 0.75, 1.0, 1.5, 2.0)  # of the inputs' points an axis
 STEPS = (0.25, 0.5, 1.0)  # of the inputs' grid, along every axis at once

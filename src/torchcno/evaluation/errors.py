@@ -11,8 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from torchcno.data.dataset import Fields, Normalization
-from torchcno.metrics import relative_h1, relative_l1, relative_l2
-from torchcno.training.pairs import Mask, fill
+from torchcno.metrics import Mask, counted, filled, relative_h1, relative_l1, relative_l2
 
 SampleErrors = Mapping[str, Mapping[str, Float[Tensor, " sample"]]]  # by metric, then space
 
@@ -48,8 +47,9 @@ def sample_errors(
         "normalized": tuple(normalization.normalize_outputs(v) for v in physical),
         "physical": physical,
     }
+    counts = counted(mask, fields.inputs)
     for space, pair in spaces.items():
-        p, v = (fill(field, fields.inputs, mask) for field in pair)
+        p, v = (filled(field, counts) for field in pair)
         errors["relative_l1"][space] = relative_l1(p, v)
         errors["relative_l2"][space] = relative_l2(p, v)
         errors["relative_h1"][space] = relative_h1(p, v, fields.grid)

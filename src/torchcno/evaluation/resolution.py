@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchcno.data.dataset import Fields, Normalization
 from torchcno.evaluation.errors import SampleErrors, sample_errors
-from torchcno.training.pairs import Mask
+from torchcno.metrics import Mask
 
 Predict = Callable[[Tensor], Tensor]  # physical inputs to physical outputs on the same grid
 Refused = Callable[[int, str], None]  # a resolution, and why an operator does not take it

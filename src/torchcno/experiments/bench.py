@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from torchcno.arithmetic import arithmetic
 from torchcno.evaluation.memory import with_peak_memory
 from torchcno.evaluation.timing import BLOCK, Stopwatch, wait
 from torchcno.experiments.bench_work import (
@@ -33,7 +34,7 @@ from torchcno.experiments.run import versions
 from torchcno.problems.navier_stokes import NavierStokes
 from torchcno.problems.poisson import Poisson
 from torchcno.problems.problem import Problem
-from torchcno.training.hardware import arithmetic, device_name, reuse_memory
+from torchcno.training.hardware import device_name, reuse_memory
 
 LEAST_ROUNDS, MOST_ROUNDS = 2, 30
 GIB = 2**30

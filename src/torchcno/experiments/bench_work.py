@@ -9,16 +9,16 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
+from torchcno.arithmetic import FIELDS, LOSS_FACTORS, Precision
 from torchcno.evaluation.timing import wait
 from torchcno.experiments.build import build_model
 from torchcno.operators.activation import SIGMAS, Activation
+from torchcno.operators.layout import laid_out
 from torchcno.problems.problem import Problem
-from torchcno.training.hardware import FIELDS, LOSS_FACTORS
-from torchcno.training.loop import laid_out
 from torchcno.training.losses import LOSSES
 from torchcno.training.optimizers import optimizer_of
 from torchcno.training.pairs import Network
-from torchcno.training.recipe import Precision, Recipe
+from torchcno.training.recipe import Recipe
 from torchcno.training.step import WARM_UP, eager_step, graphed_step
 
 Work = Callable[[], object]

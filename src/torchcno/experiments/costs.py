@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from torchcno.disk import read_json
 from torchcno.experiments.build import parameter_count
 from torchcno.experiments.jobs import Job, settled
@@ -77,16 +79,25 @@ def _settled_cost(job: Job, measurement: Measurement | None) -> Cost | None:
 
 def _cost(run: PlannedRun, around: float, results: Mapping[Path, dict[str, Any]]) -> Cost:
     """The cost of a run that is to be trained."""
-    config, device = run.config, pick_device(run.config.hardware.accelerator)
+    config = run.config
+    kind, name = _device(config.hardware.accelerator)
     rates = [
         result["seconds_per_epoch"] / work_an_epoch(read_config(there))
         for there, result in results.items()
         if (result["problem"], result["model"]) == (config.problem.name, config.model)
-        and result["device"] == device_name(device)
+        and result["device"] == name
     ]
-    rate = min(rates) if rates else GUESS[device.type]
+    rate = min(rates) if rates else GUESS[kind]
     seconds = around + rate * work_an_epoch(config) * config.train.epochs
     return Cost(seconds, "measured" if rates else "guessed")
+
+
+def _device(accelerator: str) -> tuple[str, str]:
+    """What kind of device trains, and which: that of this machine, if it has any of the kind."""
+    if accelerator == "cuda" and not torch.cuda.is_available():
+        return "cuda", "some worker's of a cluster"
+    device = pick_device(accelerator)
+    return device.type, device_name(device)
 
 
 def work_an_epoch(config: RunConfig) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 import xarray
 from torch import Tensor
 
+from torchcno.arithmetic import arithmetic
 from torchcno.data.dataset import Fields
 from torchcno.data.dataset import load as load_fields
 from torchcno.data.files import coordinates_of
@@ -17,7 +18,6 @@ from torchcno.evaluation.resolution import Refused, ResolutionCurve, at_resoluti
 from torchcno.experiments.predict import write_groups
 from torchcno.experiments.run_config import read_config
 from torchcno.experiments.trained import load, pick_device
-from torchcno.training.hardware import arithmetic
 
 EVALUATED = ("test", "ood")  # the splits whose errors a run's result is
 

@@ -4,7 +4,6 @@ errors.npz     relative L1 of every sample, by split and space
 examples.npz   some samples of each split: input, output and the prediction's error
 """
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,9 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torchcno.disk import write_atomically
+from torchcno.disk import write_arrays
 from torchcno.experiments.evaluate import Evaluation
-from torchcno.training.pairs import Mask, fill
+from torchcno.metrics import Mask, counted, filled
 
 EXAMPLES = 2  # samples of each split
 SPACES = ("normalized", "physical")
@@ -34,20 +33,18 @@ class Examples:
 
     def masked(self, mask: Mask | None) -> "Examples":
         """With 1 where outputs do not count, as the errors are taken."""
-        v, p = (fill(field, self.input, mask) for field in (self.output, self.prediction))
-        return Examples(self.input, v, p)
+        counts = counted(mask, self.input)
+        return Examples(self.input, filled(self.output, counts), filled(self.prediction, counts))
 
 
 def save_evidence(evaluations: Sequence[Evaluation], folder: Path, mask: Mask | None) -> None:
     """Write errors.npz and examples.npz; `mask` is that of the errors (`Problem.mask`)."""
-    _write(
-        folder / "errors.npz",
-        {
-            f"{e.split}/{space}": e.errors["relative_l1"][space].float().cpu().numpy()
-            for e in evaluations
-            for space in SPACES
-        },
-    )
+    errors = {
+        f"{e.split}/{space}": e.errors["relative_l1"][space].float().cpu().numpy()
+        for e in evaluations
+        for space in SPACES
+    }
+    write_arrays(errors, folder / "errors.npz")
     save_examples({e.split: _first(e, mask) for e in evaluations}, folder)
 
 
@@ -56,19 +53,17 @@ def save_examples(examples: Mapping[str, Examples], folder: Path) -> None:
 
     With the error and not the prediction, as the rounding of the latter may exceed the former.
     """
-    _write(
-        folder / "examples.npz",
-        {
-            f"{split}/{name}": values
-            for split, some in examples.items()
-            for name, field in {
-                "input": some.input,
-                "output": some.output,
-                "error": some.prediction - some.output,
-            }.items()
-            for name, values in _halved(name, field).items()
-        },
-    )
+    arrays = {
+        f"{split}/{name}": values
+        for split, some in examples.items()
+        for name, field in {
+            "input": some.input,
+            "output": some.output,
+            "error": some.prediction - some.output,
+        }.items()
+        for name, values in _halved(name, field).items()
+    }
+    write_arrays(arrays, folder / "examples.npz")
 
 
 def read_errors(folder: Path, split: str, space: str = "normalized") -> NDArray[Any] | None:
@@ -99,12 +94,6 @@ def _halved(name: str, field: Tensor) -> dict[str, NDArray[Any]]:
     """A field in half precision, scaled to its range, and the scale."""
     scale = float(field.abs().max()) or 1.0
     return {name: (field / scale).half().cpu().numpy(), f"{name}_scale": np.array(scale)}
-
-
-def _write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-    write_atomically(path, buffer.getvalue())
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:

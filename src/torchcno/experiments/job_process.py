@@ -29,7 +29,10 @@ LOOK = 0.2  # seconds between two looks at a process
 PATIENCE = 60.0  # seconds for a process to save its state when it is asked to stop
 # By these Fabric takes a process for one of many that torchrun or Slurm started to train together.
 # Whoever starts jobs may be one of many, as a worker of a cluster is; a job is by itself.
-LAUNCH = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "SLURM_PROCID", "SLURM_NTASKS")
+LAUNCH = (
+    *("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"),
+    *("SLURM_PROCID", "SLURM_NTASKS"),
+)
 
 
 def perform(request: Request, environment: Mapping[str, str] | None = None) -> Answer:

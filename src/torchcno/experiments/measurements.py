@@ -4,7 +4,6 @@ resolution.json   errors on many grids (figure 2, right)
 spectra.npz       spectra of truth and prediction on test samples (figure 2, left)
 """
 
-import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchcno.disk import read_json, write_atomically, write_json
+from torchcno.disk import read_json, write_arrays, write_json
 from torchcno.evaluation.errors import published_error
 from torchcno.evaluation.resolution import ResolutionCurve
 from torchcno.evaluation.spectra import (
@@ -49,7 +48,7 @@ class Measurement:
         """Whether it was made with other weights: those of an earlier run of the name."""
         return (folder / self.file).exists() and not self.is_made(folder)
 
-    def make(self, folder: Path, device: str = "auto") -> None:
+    def make(self, folder: Path, device: str) -> None:
         """Measure the run in `folder`, unless that is done; without its weights, say so."""
         if not self.is_made(folder):
             if why := self.hindrance(folder):
@@ -75,7 +74,7 @@ def is_of_run(folder: Path, error: float | None) -> bool:
     return abs(error - published) <= SAME_WEIGHTS * published
 
 
-def measure_resolutions(folder: Path, device: str = "auto") -> None:
+def measure_resolutions(folder: Path, device: str) -> None:
     """Write resolution.json."""
     training = read_config(folder).resolution
     resolutions = sorted({int(ratio * training) for ratio in RATIOS})
@@ -127,7 +126,7 @@ def spectra_of(evaluation: Evaluation) -> Spectra:
     )
 
 
-def measure_spectra(folder: Path, device: str = "auto") -> None:
+def measure_spectra(folder: Path, device: str) -> None:
     """Write spectra.npz."""
     (evaluation,) = evaluate_run(folder, ("test",), device=device)
     spectra = spectra_of(evaluation)
@@ -135,9 +134,7 @@ def measure_spectra(folder: Path, device: str = "auto") -> None:
     for name in ("truth", "prediction"):
         arrays[f"energy/{name}"] = spectra.energy[name]
         arrays[f"amplitude/{name}"] = spectra.amplitude[name].astype(np.float32)
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)
-    write_atomically(folder / SPECTRA.file, buffer.getvalue())
+    write_arrays(arrays, folder / SPECTRA.file)
 
 
 def read_spectra(folder: Path) -> Spectra | None:

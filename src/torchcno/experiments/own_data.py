@@ -10,8 +10,9 @@ from torchcno.disk import read_json, write_json
 from torchcno.experiments.configs import from_plain, to_plain
 from torchcno.experiments.run import claimed, pairs, versions
 from torchcno.experiments.trained import TrainedOperator
+from torchcno.metrics import Mask
 from torchcno.models import MODELS
-from torchcno.training import PRESETS, Epoch, Hardware, Mask, Recipe, fit
+from torchcno.training import PRESETS, Epoch, Hardware, Recipe, fit
 from torchcno.training.run_folder import RunFolder
 
 SAME = "give the same to go on, or start a new run in another folder."
@@ -52,8 +53,10 @@ def train_on(
     operator = TrainedOperator(model, normalization, train.grid, kind, name)
     with claimed(folder, hardware) as is_first:
         if is_first:
-            if RunFolder(folder).has_begun and not resume:
-                raise ValueError(f"{folder} holds a run; choose another, or give resume=True.")
+            if not resume:
+                if RunFolder(folder).has_begun:
+                    raise ValueError(f"{folder} holds a run; choose another, or give resume=True.")
+                RunFolder(folder).refuse_weights()
             described = folder / "model.json"
             if resume and described.exists():
                 _refuse_another(operator, described)

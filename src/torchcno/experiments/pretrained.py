@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from torchcno.arithmetic import arithmetic
 from torchcno.disk import read_json, write_json
 from torchcno.evaluation.errors import published_error, sample_errors, summary
 from torchcno.experiments.evaluate import EVALUATED, Evaluation, evaluate_run
@@ -22,7 +23,6 @@ from torchcno.experiments.trained import TrainedOperator, load, pick_device
 from torchcno.selection import select
 from torchcno.training import Hardware
 from torchcno.training.checkpoint import load_into, save_tensors
-from torchcno.training.hardware import arithmetic
 from torchcno.training.run_folder import RunFolder
 
 WEIGHTS = Path(__file__).parents[1] / "weights"

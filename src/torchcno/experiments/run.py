@@ -11,7 +11,6 @@ errors.npz          the error of every sample
 examples.npz        some samples with their predictions
 """
 
-import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -22,6 +21,7 @@ from typing import Any
 
 import torch
 
+from torchcno.arithmetic import arithmetic
 from torchcno.data.dataset import Fields, Normalization
 from torchcno.data.dataset import load as load_fields
 from torchcno.disk import locked, write_json
@@ -38,11 +38,11 @@ from torchcno.experiments.run_config import (
 )
 from torchcno.experiments.run_files import finished_result
 from torchcno.experiments.trained import TrainedOperator, load, pick_device
+from torchcno.metrics import Mask
 from torchcno.models import MODELS, count_parameters
-from torchcno.training import Epoch, EventFile, Fit, Hardware, Mask, Pairs, fit
-from torchcno.training.hardware import FIELDS, arithmetic, device_name, extent, is_captured
+from torchcno.training import Epoch, EventFile, Fit, Hardware, Pairs, fit
+from torchcno.training.hardware import device_name, extent, is_first_process
 from torchcno.training.loop import check_batches
-from torchcno.training.recipe import Precision
 from torchcno.training.run_folder import RunFolder
 
 
@@ -55,12 +55,6 @@ class Watch:
 
 
 NO_ONE = Watch()
-ARITHMETIC: dict[Precision, str] = {
-    "32": "float32",
-    "tf32": "products in TF32",
-    "fp16-mixed": "fields in float16",
-    "bf16-mixed": "fields in bfloat16",
-}
 
 
 def train_run(
@@ -81,16 +75,14 @@ def train_run(
         return begin(config, folder, watch, splits)
 
 
-def resume_run(
-    folder: str | Path, watch: Watch = NO_ONE, splits: Sequence[str] = EVALUATED
-) -> dict[str, Any]:
+def resume_run(folder: str | Path, watch: Watch = NO_ONE) -> dict[str, Any]:
     """Go on with the interrupted run in `folder`, to the end that it would have come to.
 
     A finished one is left as it is, with or without its checkpoint and weights.
     """
     config, folder = read_config(folder), Path(folder)
     with at_work(config, folder, watch) as watch:
-        return go_on(config, folder, watch, splits)
+        return go_on(config, folder, watch, EVALUATED)
 
 
 @contextmanager
@@ -150,6 +142,7 @@ def _drawn(config: RunConfig, folder: Path, watch: Watch) -> Iterator[Watch]:
 def refuse_existing(folder: Path, config: RunConfig) -> None:
     """Refuse to train into the folder of a run that is there already, this one or another."""
     if not RunFolder(folder).has_begun:
+        RunFolder(folder).refuse_weights()
         return
     changed = sorted(differences(read_config(folder), config))
     finished = (folder / "result.json").exists()
@@ -289,34 +282,6 @@ def pairs(fields: Fields, normalization: Normalization, mask: Mask | None = None
         normalization.normalize_outputs(fields.outputs),
     )
     return scaled.masked(mask, fields.inputs)
-
-
-def opening(config: RunConfig) -> str:
-    """What is trained, where and how, in a line."""
-    recipe, device = config.train, pick_device(config.hardware.accelerator)
-    devices, nodes = extent(config.hardware)
-    many = f"{devices * nodes} × " if devices * nodes > 1 else ""
-    how = "operation by operation"
-    if is_captured(recipe, device, devices * nodes):
-        compiled = "compiled, " if recipe.fast == "compiled" else ""
-        how = f"fast, {compiled}a step is one CUDA graph (else: --train.fast off)"
-    if device.type == "cuda" or recipe.precision in FIELDS:
-        how += f", {ARITHMETIC[recipe.precision]}"
-    return f"{config.problem.name}, {config.model} on {many}{device_name(device)}: {how}"
-
-
-def is_first_process(hardware: Hardware) -> bool:
-    """Whether this process writes the run's files: not so for the others of a data-parallel run.
-
-    The rank of a run by itself is of something else: of the dask worker that a site started as one
-    of many tasks, say.
-    """
-    if extent(hardware) == (1, 1):
-        return True
-    # torchrun's rank counts over all nodes and says it all. Elsewhere a process is one of a task,
-    # a node, or of those that Fabric started beside it.
-    named = ("RANK",) if "RANK" in os.environ else ("SLURM_PROCID", "NODE_RANK", "LOCAL_RANK")
-    return all(os.environ.get(name, "0") == "0" for name in named)
 
 
 def versions() -> dict[str, str]:

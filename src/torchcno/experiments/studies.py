@@ -345,8 +345,10 @@ def measured(outcome: Outcome, measurement: Measurement | None) -> Outcome:
     """What became of a run once what its study measures is measured, too."""
     if measurement is None or outcome.state != "finished":
         return outcome
+    # Here, and not where it was trained: a worker of a cluster may have a GPU that is not here.
+    device = "cpu" if outcome.job.config.hardware.accelerator == "cpu" else "auto"
     try:
-        measurement.make(outcome.job.folder, outcome.job.config.hardware.accelerator)
+        measurement.make(outcome.job.folder, device)
     except Exception as error:  # stops no other run
         return replace(outcome, state="failed", error=str(error) or type(error).__name__)
     return outcome

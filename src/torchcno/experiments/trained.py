@@ -15,8 +15,8 @@ from torchcno.experiments.build import model_class
 from torchcno.experiments.configs import from_plain, to_plain
 from torchcno.experiments.run_config import FORMAT, check_format, existing
 from torchcno.grids import Grid
+from torchcno.operators.layout import laid_out
 from torchcno.training.checkpoint import load_into, load_tensors
-from torchcno.training.loop import laid_out
 
 
 class TrainedOperator(nn.Module):

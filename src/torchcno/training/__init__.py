@@ -5,7 +5,7 @@ from torchcno.training.event_file import EventFile
 from torchcno.training.hardware import Hardware
 from torchcno.training.interruption import Interrupted
 from torchcno.training.loop import Diverged, Epoch, Fit, fit
-from torchcno.training.pairs import Mask, Pairs
+from torchcno.training.pairs import Pairs
 from torchcno.training.recipe import PRESETS, Recipe
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "Fit",
     "Hardware",
     "Interrupted",
-    "Mask",
     "Pairs",
     "Recipe",
     "fit",

@@ -1,19 +1,15 @@
-"""Where a run takes place, and in which arithmetic."""
+"""Where a run takes place."""
 
 import atexit
 import ctypes
 import os
 import platform
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
-from operator import attrgetter
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
-from torchcno.training.recipe import Precision, Recipe
+from torchcno.training.recipe import Recipe
 
 try:
     from lightning_fabric import Fabric
@@ -21,28 +17,16 @@ except ImportError:  # the same package, as `lightning` carries it
     from lightning.fabric import Fabric  # type: ignore[import-not-found, no-redef]
 
 __all__ = [
-    "FIELDS",
-    "LOSS_FACTORS",
     "Fabric",
     "Hardware",
-    "arithmetic",
     "device_name",
     "extent",
     "is_captured",
+    "is_first_process",
     "launch",
     "reuse_memory",
 ]
 
-# What fields are stored as by precision, where that is not float32.
-FIELDS: dict[Precision, torch.dtype] = {
-    "fp16-mixed": torch.float16,
-    "bf16-mixed": torch.bfloat16,
-}
-# Float16 ends at 65504 and has all its bits from 2^-14 on. The gradient of a relative loss is of
-# order 1/mean|v| in the last weights, up to 27 for our problems, and in the n values of a batch of
-# order 1/n, in deep layers 2^-9/n. Both fit with this factor: at n = 2^17 the largest seen was
-# 2^14.5, and no layer's gradient lost more than 0.3 % (validation/gradient_range.py).
-LOSS_FACTORS: dict[Precision, float] = {"fp16-mixed": 2.0**10}
 # One of these is set where something or someone started a process on every node.
 LAUNCHED = {"SLURM_JOB_ID", "RANK", "NODE_RANK", "MASTER_ADDR"}
 
@@ -67,6 +51,24 @@ def launch(hardware: Hardware) -> Fabric:
 
     Several are started here, unless torchrun or Slurm started them already.
     """
+    fabric = _fabric(hardware)
+    fabric.launch()
+    if fabric.world_size > 1:
+        atexit.register(_take_leave)
+    return fabric
+
+
+def is_first_process(hardware: Hardware) -> bool:
+    """Whether this process writes the run's files: not so for the others of a data-parallel run.
+
+    The rank of a run by itself is of something else: of the dask worker that a site started as one
+    of many tasks, say.
+    """
+    return extent(hardware) == (1, 1) or _fabric(hardware).is_global_zero
+
+
+def _fabric(hardware: Hardware) -> Fabric:
+    """This process among those of a run, as the environment says which it is."""
     devices, nodes = extent(hardware)
     if nodes > 1 and not LAUNCHED & os.environ.keys():
         raise ValueError(
@@ -74,7 +76,7 @@ def launch(hardware: Hardware) -> Fabric:
             "for the others. Start it by srun or torchrun; docs/scaling.md shows how."
         )
     try:
-        fabric = Fabric(
+        return Fabric(
             accelerator=hardware.accelerator,
             devices=devices,
             num_nodes=nodes,
@@ -85,10 +87,6 @@ def launch(hardware: Hardware) -> Fabric:
             f"{error} Start one task a device (srun --ntasks-per-node), and give --devices and "
             "--nodes to match; for one device: srun --ntasks=1."
         ) from error
-    fabric.launch()
-    if fabric.world_size > 1:
-        atexit.register(_take_leave)
-    return fabric
 
 
 def extent(hardware: Hardware) -> tuple[int, int]:
@@ -136,45 +134,3 @@ def reuse_memory() -> None:
     if mallopt is not None:
         mallopt(_MMAP_MAX, 0)  # no block is mapped apart from the heap
         mallopt(_TRIM_THRESHOLD, -1)  # and the heap never shrinks
-
-
-OF_CUDA = ("cuda.matmul", "cudnn.conv", "cudnn.rnn")  # in `torch.backends`
-
-
-@contextmanager
-def arithmetic(precision: Precision) -> Iterator[None]:
-    """Within the context, CUDA multiplies float32 in full ("32") or as TF32 (the others)."""
-    tf32, way_back = precision != "32", _way_back()
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    torch.backends.cudnn.allow_tf32 = tf32
-    for switch in _newer_switches(*OF_CUDA):
-        switch.fp32_precision = "tf32" if tf32 else "ieee"
-    try:
-        yield
-    finally:
-        for restore in way_back:
-            restore()
-
-
-def _way_back() -> list[Callable[[], None]]:
-    """What brings back the arithmetic that is set now.
-
-    PyTorch has two generations of switches, and its compiler reads both. To set an older one sets
-    the newer, but to read it is an error where a program has set the newer alone.
-    """
-    cudnn = torch.backends.cudnn
-    way_back: list[Callable[[], None]] = []
-    with suppress(RuntimeError):
-        matmul = torch.get_float32_matmul_precision()
-        way_back.append(partial(torch.set_float32_matmul_precision, matmul))
-    with suppress(RuntimeError):
-        way_back.append(partial(setattr, cudnn, "allow_tf32", cudnn.allow_tf32))
-    for switch in _newer_switches(*OF_CUDA, "mkldnn.matmul"):  # an older one is of both
-        way_back.append(partial(setattr, switch, "fp32_precision", switch.fp32_precision))
-    return way_back
-
-
-def _newer_switches(*names: str) -> list[Any]:
-    """Those of `torch.backends` with an `fp32_precision` of their own: none before PyTorch 2.9."""
-    there = hasattr(torch.backends.cuda.matmul, "fp32_precision")
-    return [attrgetter(name)(torch.backends) for name in names] if there else []

@@ -18,15 +18,14 @@ import torch
 from jaxtyping import Int
 from torch import Generator, Tensor, nn
 
+from torchcno.arithmetic import FIELDS, LOSS_FACTORS, arithmetic
+from torchcno.operators.layout import laid_out
 from torchcno.selection import select
 from torchcno.training.augmentation import AUGMENTATIONS
 from torchcno.training.averaging import WeightAverage, recalibrate_batch_norm
 from torchcno.training.hardware import (
-    FIELDS,
-    LOSS_FACTORS,
     Fabric,
     Hardware,
-    arithmetic,
     device_name,
     is_captured,
     launch,
@@ -36,7 +35,6 @@ from torchcno.training.interruption import Interrupted, stop_requests
 from torchcno.training.losses import LOSSES
 from torchcno.training.optimizers import optimizer_of, set_rate
 from torchcno.training.pairs import (
-    Mask,
     Network,
     Pairs,
     refuse_zeros,
@@ -93,7 +91,6 @@ def fit(
     *,
     seed: int = 0,
     hardware: Hardware = Hardware(),  # noqa: B008
-    mask: Mask | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
     resume: bool = False,
 ) -> Fit:
@@ -105,9 +102,7 @@ def fit(
     from the same seed), data, recipe and seed. Without it a folder that holds a run already is a
     ValueError.
 
-    `mask` says from the inputs as they are given here where outputs count: elsewhere prediction and
-    target are 1. For inputs that are scaled leave it out, and let `Pairs.masked` ask the physical
-    ones. `on_epoch` is called on the first process after every epoch. On a CPU the process keeps
+    `on_epoch` is called on the first process after every epoch. On a CPU the process keeps
     the memory of a step for the next one, also when the run is over (`reuse_memory`).
 
     Raises `Interrupted` after SIGINT or SIGTERM, with the state saved, and `Diverged` when the loss
@@ -116,7 +111,6 @@ def fit(
     """
     with arithmetic(recipe.precision):  # or Lightning advises to set it
         fabric = launch(hardware)
-    train, val = (pairs.masked(mask, pairs.inputs) for pairs in (train, val))
     train = _selected(train, recipe, fabric.world_size)
     refuse_zeros(val)
     cuda = [fabric.device] if fabric.device.type == "cuda" else []
@@ -421,19 +415,6 @@ def _first_state(
         best={},
         progress=Progress(),
     )
-
-
-def laid_out(model: nn.Module) -> nn.Module:
-    """`model` with its weights as it is fastest: channels last, in a plane, where it says so.
-
-    Fields take the memory format of the weights that they meet.
-    """
-    if getattr(model, "CHANNELS_LAST", False):
-        for weight in model.parameters():
-            if weight.ndim == 4:
-                # A clone: with one channel in, a weight is `contiguous` both ways, as it is.
-                weight.data = weight.data.clone(memory_format=torch.channels_last)
-    return model
 
 
 def _make_step(state: State, recipe: Recipe, fabric: Fabric) -> Step:

@@ -6,10 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from torchcno.metrics import relative_l1
-
-# From physical inputs, where outputs count; None: everywhere.
-Mask = Callable[[Tensor], Tensor | None]
+from torchcno.metrics import Mask, counted, filled, relative_l1
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ class Pairs:
         Those are asked for because scaled inputs, scaled back, are equal to them up to rounding
         only, and a mask may ask for equality.
         """
-        counts = mask(inputs) if mask is not None else None
+        counts = counted(mask, inputs)
         return self if counts is None else replace(self, counts=counts.expand_as(self.targets))
 
     @property
@@ -80,16 +77,6 @@ class Network(nn.Module):
         return outputs.float()
 
 
-def fill(outputs: Tensor, inputs: Tensor, mask: Mask | None) -> Tensor:
-    """`outputs` with 1 wherever the mask of physical `inputs` says that they do not count."""
-    return filled(outputs, mask(inputs) if mask is not None else None)
-
-
-def filled(fields: Tensor, counts: Tensor | None) -> Tensor:
-    """`fields` with 1 where they do not count."""
-    return fields if counts is None else torch.where(counts, fields, 1.0)
-
-
 def where_they_count(error: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
     """`error` of outputs and targets, both 1 where these do not count, which a third tensor says.
 
@@ -108,7 +95,7 @@ def validation_error(network: nn.Module, pairs: Pairs, batch_size: int) -> float
     error = where_they_count(relative_l1)
     batches = zip(*(tensor.split(batch_size) for tensor in pairs.tensors), strict=True)
     with torch.no_grad():
-        errors = torch.cat([error(network(u), *targets) for u, *targets in batches])
+        errors = torch.cat([error(network(u), *target) for u, *target in batches])
     return float(errors.double().mean())
 
 

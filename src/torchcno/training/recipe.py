@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from torchcno.arithmetic import Precision
 from torchcno.selection import select
 
 Optimizer = Literal["adamw", "muon"]
 Schedule = Literal["step", "cosine", "one-cycle"]
 Loss = Literal["relative-l1", "relative-l2", "weighted-l2"]
 Augmentation = Literal["none", "translations", "square", "reflections"]
-Precision = Literal["32", "tf32", "fp16-mixed", "bf16-mixed"]
 Fast = Literal["auto", "compiled", "off"]
 
 CHOICES = {

@@ -49,7 +49,15 @@ class RunFolder:
                 f"{self.path} holds a run already; go on with it (`cno resume {self.path}`) "
                 "or choose another folder."
             )
+        self.refuse_weights()
         self.path.mkdir(parents=True, exist_ok=True)
+
+    def refuse_weights(self) -> None:
+        """Refuse to write over weights without a run: those of `cno export`, say."""
+        if self.weights.exists():
+            raise ValueError(
+                f"{self.weights} is there, without the run that made it; choose another folder."
+            )
 
     def append(self, row: Mapping[str, Any]) -> int:
         """Add a row to the metrics; the bytes they have now."""
@@ -89,7 +97,8 @@ class RunFolder:
             raise ValueError(
                 f"{self.weights} is there, and no {self.checkpoint} to go on from: it was removed, "
                 "or the run diverged before the first one. Use the weights as they are, bring the "
-                "checkpoint back, or start again in another folder."
+                f"checkpoint back, or move {self.path} away and start again, with a smaller "
+                "learning rate where it diverged."
             )
         return None
 
@@ -103,6 +112,9 @@ class RunFolder:
             )
         if size:
             os.truncate(self.metrics, metrics_bytes)
+        for path in (self.checkpoint, self.weights):
+            for left in path.parent.glob(f"{path.name}.*.part"):  # by a kill in mid-write
+                left.unlink(missing_ok=True)
         if best:
             self.save_best(best)  # in place of the others: a full disk leaves those
         else:

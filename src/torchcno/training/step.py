@@ -16,9 +16,9 @@ from torch.optim import Optimizer
 
 from torchcno.operators.streams import aside
 
-# (outputs, targets) of a batch, and what else it has -> its loss
+# (outputs, targets[, where targets count]) of a batch -> its loss
 Loss = Callable[..., Tensor]
-# (inputs, targets) of a batch, and what else it has -> its loss before the step, detached, on the
+# (inputs, targets[, where targets count]) of a batch -> its loss before the step, detached, on the
 # device
 Step = Callable[..., Tensor]
 
@@ -34,10 +34,10 @@ def eager_step(
     for a power of two. Where one has left the range by then, weights are no numbers from then on.
     """
 
-    def step(inputs: Tensor, *targets: Tensor) -> Tensor:
+    def step(inputs: Tensor, *target: Tensor) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
         with aside():
-            loss = loss_fn(model(inputs), *targets)
+            loss = loss_fn(model(inputs), *target)
             loss.backward(torch.full_like(loss, loss_factor))
         if loss_factor != 1:
             gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]

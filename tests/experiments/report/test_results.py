@@ -34,16 +34,16 @@ def test_a_run_that_is_not_measured_is_missing(tiny_run, tmp_path):
     assert f"{name} (spectra.npz)" in missing(Results(tmp_path), "spectra")
     assert f"{name} (resolution.json)" in missing(Results(tmp_path), "resolution")
     assert name not in missing(Results(tmp_path), "table1")
-    SPECTRA.make(folder)
+    SPECTRA.make(folder, "cpu")
     assert len(missing(Results(tmp_path), "spectra")) == 5  # the other runs of the study
 
 
 def test_a_measurement_is_made_once(tiny_run, tmp_path):
     folder = tmp_path / "run"
     copytree(tiny_run, folder)
-    SPECTRA.make(folder)
+    SPECTRA.make(folder, "cpu")
     before = (folder / "spectra.npz").stat().st_ino  # a file that is written again is another
-    SPECTRA.make(folder)
+    SPECTRA.make(folder, "cpu")
     assert (folder / "spectra.npz").stat().st_ino == before
 
 
@@ -51,12 +51,12 @@ def test_what_other_weights_measured_is_missing_until_it_is_made_again(tiny_run,
     name = planned(PAPER, "navier-stokes", "fno").name
     folder = tmp_path / "runs" / name
     copytree(tiny_run, folder)
-    measure_spectra(folder)
+    measure_spectra(folder, "cpu")
     arrays = dict(np.load(folder / SPECTRA.file))
     np.savez(folder / SPECTRA.file, **arrays | {"error": 1.1 * arrays["error"]})
     assert SPECTRA.is_foreign(folder)
     assert f"{name} (spectra.npz)" in missing(Results(tmp_path), "spectra")
-    SPECTRA.make(folder)
+    SPECTRA.make(folder, "cpu")
     assert read_spectra(folder).error == pytest.approx(float(arrays["error"]))
     assert name not in " ".join(missing(Results(tmp_path), "spectra"))
 

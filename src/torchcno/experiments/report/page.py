@@ -4,7 +4,7 @@ The same results make the same page: nothing on it depends on when or where it w
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,12 @@ class Report:
         return [picture for picture in self.pictures if picture.draw is None]
 
     @property
+    def unfilled(self) -> list[str]:
+        """The numbers of tables and figures that have a place on the page and few measurements."""
+        half = [table.number for table in self.tables if table.missing > 0.5]
+        return list(dict.fromkeys([*half, *(picture.number for picture in self.undrawn)]))
+
+    @property
     def numbers(self) -> dict[str, Any]:
         """Every number of the page."""
         return {
@@ -61,17 +67,8 @@ def make_report(folder: Path) -> Report:
     results = Results(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} does not exist; name the --out folder of `cno study`.")
-    tables, pictures = all_tables(results), all_pictures(results)
-    said = [*findings(results, cases(results)), *unfilled(tables, pictures)]
-    return Report(results, said, tables, pictures)
-
-
-def unfilled(tables: Sequence[Table], pictures: Sequence[Picture]) -> list[str]:
-    """What the page has a place for and mostly no measurements of, in a line."""
-    half = [table.number for table in tables if table.missing > 0.5]
-    undrawn = [picture.number for picture in pictures if picture.draw is None]
-    names = "; ".join(dict.fromkeys([*half, *undrawn]))
-    return [f"Not measured, or less than half: {names}."] if names else []
+    said = findings(results, cases(results))
+    return Report(results, said, all_tables(results), all_pictures(results))
 
 
 def write_report(report: Report, page: Path) -> list[Path]:
