@@ -322,12 +322,14 @@ def scaling_pictures(results: Results) -> Iterator[Picture]:
         for problem in dict.fromkeys(problem for problem, _ in series):
             found: dict[str, Scaling] = {}
             missing: list[str] = []
-            for (where, label), runs in series.items():
-                one = scaling_of(results, runs)
-                if where == problem and one.samples:
-                    found[series_title(label)] = one
-                elif where == problem:
-                    missing.append(series_title(label))
+            for (_, label), runs in (item for item in series.items() if item[0][0] == problem):
+                title, one = series_title(label), scaling_of(results, runs)
+                lacking = [str(n) for n in runs if n not in one.samples]
+                if one.samples:
+                    found[title] = one
+                if lacking:
+                    at = f" of {', '.join(lacking)} samples" if one.samples else ""
+                    missing.append(f"{title}{at}")
             laws = {paper.MODEL_TITLES[model]: law for model, law in paper.SCALING.items()}
             enough = any(len(one.samples) > 1 for one in found.values())
             yield Picture(

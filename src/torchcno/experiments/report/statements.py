@@ -9,6 +9,7 @@ from torchcno.experiments.bench import prediction_name
 from torchcno.experiments.build import build_problem, parameter_count
 from torchcno.experiments.figures.curves import Scaling
 from torchcno.experiments.report.cells import (
+    EMPTY,
     PUBLISHED,
     Cell,
     Row,
@@ -88,9 +89,9 @@ def scaling_laws(results: Results) -> Table:
         "scaling",
         "Figures 3, right, and 27, in numbers",
         "Power laws E = (N / N_0)^(-r) of the test error E in percent against the number N of "
-        "training samples, and parameters in millions",
+        "training samples, fitted to so many runs, and parameters in millions",
         ("problem", "model", "by"),
-        ("r", "N_0", "parameters"),
+        ("r", "N_0", "runs", "parameters"),
         tuple(rows),
         f"The text's best CNO has {paper.SCALING_PARAMETERS['cno']:g}M parameters, and its "
         f"settings are not given. That of Table 12 has {paper.PARAMETERS[FLOW]['cno']:g}M: ours is "
@@ -102,23 +103,24 @@ def scaling_laws(results: Results) -> Table:
 def _published_law(problem: str, label: str) -> tuple[Cell, ...]:
     """r, N_0 and the size, where they are given; nothing where none is."""
     if problem != FLOW:
-        return (plain(paper.FIGURE_27_CNO_RATE), Cell(), Cell()) if label == "cno" else ()
+        return (plain(paper.FIGURE_27_CNO_RATE), Cell(), EMPTY, Cell()) if label == "cno" else ()
     size = plain(paper.SCALING_PARAMETERS.get(label))
     law = paper.SCALING.get(label)
     if law is None:
-        return plain(paper.SMALL_CNO_RATE), Cell(), size
-    return plain(law.rate), plain(law.samples_for_one_percent, ".0f"), size
+        return plain(paper.SMALL_CNO_RATE), Cell(), EMPTY, size
+    return plain(law.rate), plain(law.samples_for_one_percent, ".0f"), EMPTY, size
 
 
 def _our_law(results: Results, runs: Mapping[int, PlannedRun]) -> tuple[Cell, ...]:
     config = next(iter(runs.values())).config
     count = parameter_count(config.model, config.architecture)
     size = plain(millions(config.model, count), ".2f")
-    law = scaling_of(results, runs).law
-    if law is None:
-        return Cell(), Cell(), size
-    laws = plain(rounded(law.rate), ".2f"), plain(rounded(law.samples_for_one_percent), ".0f")
-    return *laws, size
+    found = scaling_of(results, runs)
+    number = Cell(len(found.samples) or None, f"{len(found.samples)} of {len(runs)}")
+    if found.law is None:
+        return Cell(), Cell(), number, size
+    rate, samples = found.law.rate, found.law.samples_for_one_percent
+    return plain(rounded(rate), ".2f"), plain(rounded(samples), ".0f"), number, size
 
 
 def series_title(label: str) -> str:
