@@ -1,8 +1,9 @@
+import errno
 import os
 
 import pytest
 
-from torchcno.disk import write_atomically
+from torchcno.disk import replacing, write_atomically
 
 
 def test_what_fails_half_way_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
@@ -40,3 +41,14 @@ def test_two_who_write_at_a_time_do_not_mix(tmp_path, monkeypatch):
     write_atomically(path, b"first")
     assert path.read_bytes() == b"first"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_is_named_with_the_file(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+    with (
+        pytest.raises(OSError, match=r"the disk is full, and .*file is not written"),
+        replacing(path),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert path.read_text() == "old"

@@ -4,6 +4,7 @@ A file is written beside its name, flushed to the disk and moved into place. Wha
 a full disk leaves under the name is the whole old file or the whole new one.
 """
 
+import errno
 import fcntl
 import io
 import json
@@ -36,8 +37,11 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         _flush(temporary)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            message = f"the disk is full, and {path} is not written; make space and try again."
+            raise OSError(errno.ENOSPC, message) from error
         raise
     _flush(path.parent)  # the new name, too, has to outlive a power cut
 

@@ -29,6 +29,7 @@ class Grid:
             raise ValueError(
                 f"unknown layout {self.layout!r}; choose from {', '.join(get_args(Layout))}."
             )
+        object.__setattr__(self, "shape", tuple(self.shape))  # a list will do
         least = 2 if self.layout == "inclusive" else 1
         if not self.shape or min(self.shape) < least:
             raise ValueError(

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import xarray
 
 
@@ -40,3 +41,11 @@ def test_bad_words_are_named(cno, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     words = ("--split", "test", "--samples", 1, "--out", tmp_path / "file" / "data")
     assert cno("generate", "poisson", *words).code == 2
+
+
+@pytest.mark.parametrize("words", [("--all", "poisson"), ("--split", "train", "poisson")])
+def test_a_problem_comes_before_the_options(cno, tmp_path, words):
+    outcome = cno("generate", *words, "--out", tmp_path)
+    assert outcome.code == 2
+    assert "cno generate poisson" in outcome.err
+    assert not any(tmp_path.iterdir())

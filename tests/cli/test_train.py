@@ -216,3 +216,31 @@ def test_the_written_configuration_is_plain_yaml(run_folder):
     tree = yaml.safe_load((run_folder / "config.yaml").read_text())
     assert tree["model"]["filter"]["kind"] == "windowed-sinc"
     assert tree["format"] == 1
+
+
+def test_a_file_on_another_grid_has_the_network_of_that_grid(run_folder):
+    words = ["--config", str(run_folder / "config.yaml"), "--resolution", "32"]
+    config = torchcno.cli.train.resolve(words)[0]
+    assert (config.resolution, config.architecture.size) == (32, (32, 32))
+    assert config.architecture.width == read_config(run_folder).architecture.width
+
+
+def test_too_little_memory_is_told_with_the_remedy(cno, tiny, tmp_path):
+    outcome = cno("train", *tiny, "--model.width", "1000000", "--out", tmp_path / "run")
+    assert outcome.code == 2
+    assert "out of memory" in outcome.err
+    assert "smaller batches" in outcome.err
+
+
+def test_no_search_is_made_in_the_folder_of_a_run(cno, tiny, run_folder):
+    before = (run_folder / "result.json").read_bytes()
+    outcome = cno("search", *tiny, "--trials", "1", "--out", run_folder)
+    assert outcome.code == 2
+    assert "holds a run; choose another --out" in outcome.err
+    assert (run_folder / "result.json").read_bytes() == before
+
+
+def test_an_option_of_another_model_is_not_suggested(cno, tmp_path):
+    said = cno("train", "poisson", "unet", "--out", tmp_path, "--model.width", "8").err
+    assert "unknown option --model.width" in said
+    assert "did you mean --model.width" not in said

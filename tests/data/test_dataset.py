@@ -1,6 +1,8 @@
 """Fields keep their function under resampling, and `load` never returns another recipe's data."""
 
 import dataclasses
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -160,3 +162,26 @@ class TestLoad:
         path.write_bytes(path.read_bytes()[:-500])
         with pytest.raises(OSError, match=r"toy-train-16\.nc is damaged"):
             load(toy, "train", folder=tmp_path)
+
+
+# In a process of its own: the types that tests check are those of the fields once they are made.
+ARRAYS = """
+import numpy as np
+from torchcno import Fields, Grid
+
+x = np.random.default_rng(0).random((3, 1, 4, 6))
+fields = Fields(x, 2 * x, Grid([4, 6], "periodic"))
+assert np.array_equal(fields.resampled(4, 6).outputs.numpy().shape, x.shape)
+assert np.array_equal(fields.outputs.numpy(), 2 * x)
+assert fields.grid == Grid((4, 6), "periodic")
+try:
+    Fields(x, 1j * x, fields.grid)
+except ValueError as error:
+    assert "outputs are complex; give real and imaginary part as channels" in str(error)
+else:
+    raise AssertionError("complex fields were taken")
+"""
+
+
+def test_fields_may_be_arrays_of_numpy_on_a_grid_of_a_list_and_are_real():
+    subprocess.run([sys.executable, "-c", ARRAYS], check=True)

@@ -52,6 +52,15 @@ def test_weights_are_rounded_and_statistics_are_not(tiny_run, exported):
     }  # fmt: skip
 
 
+def test_no_operator_is_exported_over_another(tiny_run, exported, tmp_path):
+    other = tmp_path / "run"
+    shutil.copytree(tiny_run, other)
+    config = (other / "config.yaml").read_text()
+    (other / "config.yaml").write_text(re.sub(r"(?m)^seed: .*$", "seed: 7", config))
+    with pytest.raises(ValueError, match="holds the operator of another run"):
+        export_run(other, exported[0], device="cpu")
+
+
 def test_no_run_is_trained_over_an_export(tiny_config, exported):
     before = {path: path.read_bytes() for path in exported[0].iterdir() if path.name != ".lock"}
     with pytest.raises(ValueError, match=r"without the run that made it; choose another folder"):

@@ -79,6 +79,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code or 0
     except SystemExit as exit_:  # argparse, having printed its help
         return int(exit_.code or 0)
+    except (MemoryError, RuntimeError) as error:
+        if debug or not is_out_of_memory(error):
+            raise
+        print(
+            f"cno {verb}: out of memory ({error}); use smaller batches (--train.batch_size, "
+            "--batch-size), a smaller network or a coarser grid.",
+            file=sys.stderr,
+        )
+        return BAD_INPUT
     except (ArgumentError, ValueError, OSError, Stop, KeyboardInterrupt) as error:
         if debug:
             raise
@@ -87,3 +96,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, KeyboardInterrupt):
             return INTERRUPTED
         return error.code if isinstance(error, Stop) else BAD_INPUT
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether memory ran out, of a GPU or of this machine: on a CPU torch has no type for that."""
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or "DefaultCPUAllocator" in str(error)

@@ -52,10 +52,10 @@ def explained(message: str, parser: ArgumentParser) -> str:
     """The parser's `message` as one says it; what is not understood is left as it is."""
     unknown = re.search(r"unrecognized arguments: (--[^\s=]+)", message)
     if unknown:
-        options = re.findall(r"--[\w.-]+", parser.format_help())
+        options = [option for action in parser._actions for option in action.option_strings]
         near = difflib.get_close_matches(unknown[1], options, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
-        return f"unknown option {unknown[1]}; {hint}`{parser.prog} --help` lists the options."
+        return f"unknown option {unknown[1]}; {hint}the same command with --help lists the options."
     key = re.search(r'Parser key "([\w.]+)"', message)
     value = re.search(r"(?:Got|Given) value: (.*)", message)
     wanted = re.findall(r"Expected a (?:<class '(\w+)'>|(\S+\[.*\]))", message)

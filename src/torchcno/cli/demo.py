@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("demo"), help="the folder for all of it")
     out = parse(parser, arguments).out
-    with watched(out / "run", tour_config(out)) as watch:
+    with watched(tour_config(out), go_on=f"cno demo --out {out}") as watch:
         tour = take_tour(out, watch)
     page = out / "demo.html"
     write_page(tour, page)

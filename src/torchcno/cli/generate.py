@@ -19,6 +19,8 @@ def main(arguments: Sequence[str]) -> None:
     """Make the data files of one problem or, with --all, of every one."""
     names = leading_names(arguments)
     given = parse(generate_parser(names), arguments)
+    if given.name is not None and not names:
+        raise ValueError(f"name the problem before all options: cno generate {given.name} ...")
     if given.all == bool(names):
         raise ValueError("give one problem, or --all: cno generate poisson, or cno generate --all.")
 

@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> None:
     if result is None:
         if not RunFolder(folder).checkpoint.exists():
             print(f"{folder} has no checkpoint: the run begins again.", file=sys.stderr)
-        with watched(folder, config) as watch:
+        with watched(config, go_on=f"cno resume {folder}") as watch:
             result = resume_run(folder, watch)
     else:
         print(f"{folder} is finished: there is nothing to go on with.")

@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> None:
     config, out = resolve(arguments)
     if out is None:
         raise ValueError("say where the run shall lie: --out FOLDER.")
-    with watched(out, config) as watch:
+    with watched(config, go_on=f"cno resume {out}") as watch:
         result = train_run(config, out, watch)
     report(out, result)
 
@@ -115,6 +115,9 @@ def early_tree(arguments: Sequence[str]) -> dict[str, Any]:
             f"{path} is of preset {tree['preset']}, not {preset}; leave --preset out, or name "
             "PROBLEM MODEL in place of the file."
         )
+    if early["resolution"] not in (None, tree.get("resolution", early["resolution"])):
+        # The file's network is of the file's grid: on another one it is made anew.
+        tree["model"] = {k: v for k, v in section(tree, "model").items() if k != "size"}
     return {**tree, **{key: value for key, value in early.items() if value is not None}}
 
 
@@ -187,8 +190,8 @@ def with_options(tree: dict[str, Any], base: RunConfig, given: Namespace) -> dic
 
 
 @contextmanager
-def watched(folder: Path, config: RunConfig) -> Iterator[Watch]:
-    """What runs, progress bars for it, and what to say where the run in `folder` stops early."""
+def watched(config: RunConfig, go_on: str) -> Iterator[Watch]:
+    """What runs, progress bars for it, and where it is interrupted the command to `go_on` by."""
     if not is_first_process(config.hardware):  # of several: one of them speaks
         yield Watch()
         return
@@ -211,9 +214,7 @@ def watched(folder: Path, config: RunConfig) -> Iterator[Watch]:
         except Diverged as diverged:
             raise Stop(DIVERGED, str(diverged)) from diverged
         except (Interrupted, KeyboardInterrupt) as interrupted:
-            raise Stop(
-                INTERRUPTED, f"interrupted; go on with: cno resume {folder}"
-            ) from interrupted
+            raise Stop(INTERRUPTED, f"interrupted; go on with: {go_on}") from interrupted
 
 
 def opening(config: RunConfig) -> str:

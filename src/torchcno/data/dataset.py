@@ -30,6 +30,11 @@ class Fields:
     grid: Grid
 
     def __post_init__(self) -> None:
+        for name in ("inputs", "outputs"):
+            fields = torch.as_tensor(getattr(self, name))  # arrays of NumPy will do
+            if fields.is_complex():
+                raise ValueError(f"{name} are complex; give real and imaginary part as channels.")
+            object.__setattr__(self, name, fields)
         shapes = tuple(self.inputs.shape), tuple(self.outputs.shape)
         if shapes[0][0] != shapes[1][0] or any(s[2:] != self.grid.shape for s in shapes):
             raise ValueError(

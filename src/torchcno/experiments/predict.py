@@ -9,7 +9,7 @@ import torch
 import xarray
 from torch import Tensor
 
-from torchcno.data.files import coordinates_of
+from torchcno.data.files import coordinates_of, reserve
 from torchcno.disk import replacing, write_atomically
 from torchcno.experiments.trained import TrainedOperator
 from torchcno.grids import Grid
@@ -88,6 +88,7 @@ def write_groups(path: Path, groups: Mapping[str, xarray.Dataset]) -> None:
             "other resolutions."
         )
     with replacing(path) as part:
+        reserve(part, sum(dataset.nbytes for dataset in groups.values()))
         for i, (group, dataset) in enumerate(groups.items()):
             dataset.to_netcdf(part, mode="a" if i else "w", group=group, engine="h5netcdf")
 

@@ -61,6 +61,10 @@ def export_run(
     if RunFolder(out).has_begun:
         raise ValueError(f"{out} holds a run of its own; choose another --out.")
     config, operator = read_config(run), load(run, pick_device(device))
+    # Where the data lay and what it was trained on is no part of an operator.
+    plain = replace(config, data=None, hardware=Hardware())
+    if (out / "config.yaml").exists() and read_config(out) != plain:
+        raise ValueError(f"{out} holds the operator of another run; choose another --out.")
     evaluations = evaluate_run(run, EVALUATED, device=device)
     weights = halved(operator.network)
     load_into(operator.network, weights, run)
@@ -71,8 +75,6 @@ def export_run(
                 f"half precision changes the error on {split} from {error['full']:.4g} to "
                 f"{error['half']:.4g} %, by more than a hundredth; publish the run as it is."
             )
-    # Where the data lay and what it was trained on is no part of an operator.
-    plain = replace(config, data=None, hardware=Hardware())
     write_tree(plain.to_tree(), out / "config.yaml")
     save_tensors(out / "model.safetensors", weights)
     description = {**read_json(run / "model.json"), "relative_l1_median_percent": errors}

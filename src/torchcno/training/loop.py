@@ -167,7 +167,7 @@ class _Run:
         waited = progress.epoch - progress.best_epoch if progress.best_error is not None else 0
         evaluated = progress.epoch % recipe.evaluate_every == 0
         impatient = evaluated and waited >= (recipe.patience or math.inf)
-        return impatient or progress.epoch == recipe.epochs
+        return impatient or progress.epoch >= recipe.epochs
 
     def begin(self) -> None:
         """Start a new run in the folder."""
@@ -337,7 +337,8 @@ class _Run:
         progress = self.state.progress
         raise Interrupted(
             f"stopped in epoch {progress.epoch + 1} of {self.recipe.epochs}; everything is saved. "
-            f"Go on with: cno resume {self.folder.path}"
+            f"Go on with the same call and resume=True; with a run of `cno train` by: "
+            f"cno resume {self.folder.path}"
         )
 
     def check_finite(self, value: float, what: str) -> None:

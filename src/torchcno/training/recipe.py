@@ -53,6 +53,10 @@ class Recipe:
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
             select(dict.fromkeys(get_args(choices)), getattr(self, name), name)
+        for name in ("epochs", "batch_size", "samples", "evaluate_every"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, int):
+                raise ValueError(f"{name} is {value!r}; use a whole number.")
         for name in ("epochs", "batch_size", "learning_rate", "gamma", "evaluate_every"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; use a positive number.")

@@ -21,6 +21,7 @@ from torchcno.disk import locked
 from torchcno.experiments.run_config import read_tree, write_tree
 from torchcno.experiments.search.space import Space
 from torchcno.selection import select
+from torchcno.training.run_folder import RunFolder
 
 SamplerName = Literal["random", "tpe"]
 PrunerName = Literal["none", "halving"]
@@ -165,6 +166,9 @@ def refuse_another_search(search: Search, folder: Path) -> None:
     """Refuse the folder of a search whose trials would be others."""
     path = folder / "search.yaml"
     if not path.exists():
+        run = RunFolder(folder)
+        if run.has_begun or run.weights.exists():
+            raise ValueError(f"{folder} holds a run; choose another --out.")
         return
     changed = [key for key in differing(read_tree(path), search.to_tree()) if key != "torchcno"]
     if changed:
