@@ -116,7 +116,7 @@ def _our_law(results: Results, runs: Mapping[int, PlannedRun]) -> tuple[Cell, ..
     count = parameter_count(config.model, config.architecture)
     size = plain(millions(config.model, count), ".2f")
     found = scaling_of(results, runs)
-    number = Cell(len(found.samples) or None, f"{len(found.samples)} of {len(runs)}")
+    number = plain(len(found.samples)) if found.samples else Cell()
     if found.law is None:
         return Cell(), Cell(), number, size
     rate, samples = found.law.rate, found.law.samples_for_one_percent
