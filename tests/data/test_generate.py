@@ -267,3 +267,12 @@ def test_impossible_requests(toy, tmp_path, wrong):
 def test_a_device_that_is_not_there(toy, tmp_path):
     with pytest.raises(ValueError, match="no device 'cuda' here"):
         generate(toy, "train", folder=tmp_path, device="cuda")
+
+
+def test_a_problem_that_no_other_process_can_import_is_solved_here(toy, tmp_path):
+    class Local(type(toy)):
+        """A problem of this function."""
+
+    path = generate(Local(), "train", folder=tmp_path / "local", samples=9, workers=2)
+    expected = generate(toy, "train", folder=tmp_path / "toy", samples=9, workers=1)
+    assert all(np.array_equal(*pair) for pair in zip(values(path), values(expected), strict=True))

@@ -246,7 +246,10 @@ def available_cores() -> int:
 
 def can_start_processes(samples: Samples) -> bool:
     """Whether another process can be started from here, and can import the problem there."""
-    is_importable = type(samples.problem).__module__ != "__main__"
+    kind = type(samples.problem)
+    module = sys.modules.get(kind.__module__)  # none: of a script that was read and executed
+    found = getattr(module, kind.__qualname__, None)  # none: of a function
+    is_importable = kind.__module__ != "__main__" and found is kind
     return is_importable and not multiprocessing.current_process().daemon
 
 
