@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -91,10 +92,9 @@ def changes(model: str, by: str) -> float:
     return of_tables("resolution", "any grids", model, by)
 
 
-def apart(problem: str) -> float:
-    """CNO's largest test error over its least, of its initialisations."""
-    label = "ours, paper, seeds"
-    ends = of_tables("table-13", "CNO", problem, "In", label)
+def apart(problem: str, model: str = "CNO") -> float:
+    """The largest test error of a model over the least, of its initialisations."""
+    ends = of_tables("table-1", model, problem, "In", "ours, paper, seeds")
     return ends["most"] / ends["least"]
 
 
@@ -161,10 +161,15 @@ STATED = {
         100 * (apart("Navier-Stokes equations") - 1),
         100 * (apart("Darcy flow") - 1),
     ),
-    r"a factor of (\d), (\d) and (\d) on poisson, allen-cahn and discontinuous": lambda: (
+    r"a factor of ([\d.]+), (\d), (\d) and (\d) on smooth transport, poisson,": lambda: (
+        apart("Smooth transport"),
         apart("Poisson equation"),
         apart("Allen-Cahn equation"),
         apart("Discontinuous transport"),
+    ),
+    r"U-Net's lie (\d+) to (\d+) % apart": lambda: (
+        100 * (apart("Navier-Stokes equations", "UNet") - 1),
+        100 * (apart("Allen-Cahn equation", "UNet") - 1),
     ),
     r"are ([\d.]+) times as large on navier-stokes, ([\d.]+) times on darcy": lambda: (
         filters("Navier-Stokes equations"),
@@ -191,5 +196,44 @@ def test_numbers_in_the_readme_are_measured(pattern: str) -> None:
     text = " ".join((DOCUMENTS.parent / "README.md").read_text(encoding="utf-8").split())
     (found,) = re.finditer(pattern, text)
     for said, measured in zip(found.groups(), STATED[pattern](), strict=True):
-        digit = 10.0 ** int(Decimal(said).as_tuple().exponent)
-        assert abs(float(said) - measured) <= 0.501 * digit
+        assert is_rounded(said, measured)
+
+
+def run_of_seed(problem: str, network: str) -> str:
+    model, seed = network.replace("-", "").lower().split()
+    return f"{problem.replace(' ', '-')}-{model}-paper-{seed}"
+
+
+def run_of_samples(samples: str, network: str) -> str:
+    problem, model = network.lower().split(", ")
+    tag = f"-samples{samples}" if samples.isdigit() else ""
+    return f"{problem}-{model}-paper-0{tag}"
+
+
+@pytest.mark.parametrize(
+    ("section", "run_of"),
+    [("How much is chance", run_of_seed), ("Fewer samples", run_of_samples)],
+)
+def test_tables_of_runs_are_measured(section: str, run_of: Callable[[str, str], str]) -> None:
+    """Cells like "0.63 / 0.70 (529)": errors in and out of distribution, and epochs."""
+    text = (DOCUMENTS / "training.md").read_text(encoding="utf-8").replace("**", "")
+    (part,) = re.findall(rf"^## {section}\n(.*?)^## ", text, re.DOTALL | re.MULTILINE)
+    seen = 0
+    for table in re.findall(r"(?:^\|.*\n)+", part, re.MULTILINE):
+        heads, _, *rows = (line.strip("|").split("|") for line in table.splitlines())
+        for row in rows:
+            for head, cell in zip(heads[1:], row[1:], strict=True):
+                found = re.fullmatch(r" ([\d.]+) / ([\d.]+)(?: \((\d+)\))? ", cell)
+                if found is None:
+                    continue
+                result = read(f"runs/{run_of(row[0].strip(), head.strip())}/result.json")
+                errors = (published_error(result["errors"][split]) for split in ("test", "ood"))
+                for said, measured in zip(found.groups(), [*errors, result["epochs"]], strict=True):
+                    assert said is None or is_rounded(said, measured)
+                seen += 1
+    assert seen >= 9
+
+
+def is_rounded(said: str, measured: float) -> bool:
+    digit = 10.0 ** int(Decimal(said).as_tuple().exponent)
+    return abs(float(said) - measured) <= 0.501 * digit
