@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from torchcno.arithmetic import FIELDS, LOSS_FACTORS, Precision
+from torchcno.capture import capturing
 from torchcno.evaluation.timing import wait
 from torchcno.experiments.build import build_model
 from torchcno.operators.activation import SIGMAS, Activation
@@ -167,8 +168,7 @@ def _captured(work: Work) -> Work:
             work()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    # A capture that fails leaves its own stream current: the outer context takes it back.
-    with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph):
+    with capturing(graph):
         result = work()
     return _Captured(graph, work, result)
 

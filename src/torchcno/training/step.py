@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from torchcno.capture import capturing, reason
 from torchcno.operators.streams import aside
 
 # (outputs, targets[, where targets count]) of a batch -> its loss
@@ -75,11 +76,11 @@ def graphed_step(
             try:
                 steps[key] = _capture(eager, optimizer, batch, pool)
             except RuntimeError as error:
+                for other in [other for other in steps if steps[other] is not eager]:
+                    del steps[other]  # it draws from the generator of before
                 steps[key] = eager
                 optimizer.zero_grad(set_to_none=True)  # gradients in a graph that never was
-                # The end of a failed capture fails too; what comes before it is the reason.
-                reason = error.__context__ or error
-                warnings.warn(f"the step runs without a CUDA graph: {reason}", stacklevel=2)
+                warnings.warn(f"the step runs without a CUDA graph: {reason(error)}", stacklevel=2)
         return steps[key](*batch)
 
     return step
@@ -105,8 +106,7 @@ def _capture(eager: Step, optimizer: Optimizer, batch: Sequence[Tensor], pool: A
     read = tuple(tensor.clone() for tensor in batch)
     # Without gradients at its start the graph makes its own, in its own memory, and adds to none.
     optimizer.zero_grad(set_to_none=True)
-    # A capture that fails leaves its own stream current: the outer context takes it back.
-    with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph, pool=pool):
+    with capturing(graph, pool):
         loss = eager(*read)
     return _Captured(graph, read, loss)
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchcno.capture import capturing, reason
+
 March = Callable[[Tensor, float | Tensor], Tensor]  # a state, and the CFL number -> the next state
 
 
@@ -38,9 +40,7 @@ class Replayed:
             self._next = _capture(self._eager, state)
         except RuntimeError as error:
             self._next = self._eager
-            # The end of a failed capture fails too; what comes before it is the reason.
-            reason = error.__context__ or error
-            warnings.warn(f"flows are computed without a CUDA graph: {reason}", stacklevel=3)
+            warnings.warn(f"flows are computed without a CUDA graph: {reason(error)}", stacklevel=3)
         return self._next(state, cfl)
 
 
@@ -63,8 +63,6 @@ class _Captured:
 def _capture(march: March, state: Tensor) -> _Captured:
     graph = torch.cuda.CUDAGraph()
     state, cfl = torch.empty_like(state), state.new_empty(())
-    # A failed capture leaves its stream current: the outer context takes it back.
-    here = torch.cuda.current_stream(state.device)
-    with torch.cuda.stream(here), torch.cuda.graph(graph):
+    with torch.cuda.device(state.device), capturing(graph):
         result = march(state, cfl)
     return _Captured(graph, state, cfl, result)

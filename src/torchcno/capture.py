@@ -1,0 +1,31 @@
+"""CUDA graphs, captured so that a failure leaves nothing behind."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+
+@contextmanager
+def capturing(graph: torch.cuda.CUDAGraph, pool: Any = None) -> Iterator[None]:
+    """Within the context, what is launched becomes `graph` and does not run.
+
+    A capture that fails raises `RuntimeError`, and the work goes on without a graph as if there had
+    been none. By itself PyTorch would leave the graph's stream current, and the device's generator
+    marked as being captured, so that whoever draws random numbers is refused from then on. What
+    was captured before keeps the generator of before: capture it anew.
+    """
+    here = torch.cuda.current_stream()
+    try:
+        with torch.cuda.stream(here), torch.cuda.graph(graph, pool=pool):
+            yield
+    except BaseException:
+        generator = torch.cuda.default_generators[here.device_index]
+        generator.graphsafe_set_state(generator.clone_state())  # a clone is in no capture
+        raise
+
+
+def reason(error: RuntimeError) -> BaseException:
+    """Why a capture failed: its end fails too, and what comes before that is the reason."""
+    return error.__context__ or error

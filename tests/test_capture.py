@@ -1,0 +1,54 @@
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from torchcno.capture import capturing, reason
+
+
+class StandIn:
+    """A generator, as far as captures concern it."""
+
+    def __init__(self, captured: bool = False) -> None:
+        self.captured = captured
+
+    def clone_state(self) -> "StandIn":
+        return StandIn()
+
+    def graphsafe_set_state(self, other: "StandIn") -> None:
+        self.captured = other.captured
+
+
+def test_a_capture_that_fails_gives_its_reason_and_frees_the_generator(monkeypatch):
+    generator = StandIn()
+
+    @contextmanager
+    def graph(_, pool):
+        """As PyTorch's: its end fails too, and comes before the generator is let go."""
+        generator.captured = True
+        try:
+            yield
+        finally:
+            raise RuntimeError("capture invalidated")
+
+    monkeypatch.setattr(torch.cuda, "graph", graph)
+    monkeypatch.setattr(torch.cuda, "default_generators", (StandIn(), generator))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(device_index=1))
+    monkeypatch.setattr(torch.cuda, "stream", nullcontext)
+    with pytest.raises(RuntimeError, match="invalidated") as failed, capturing(None):
+        raise RuntimeError("it waits for the device")
+    assert str(reason(failed.value)) == "it waits for the device"
+    assert not generator.captured
+
+
+@pytest.mark.gpu
+def test_a_capture_that_fails_leaves_stream_and_random_numbers_as_they_were():
+    torch.cuda.manual_seed(7)
+    expected = torch.rand(5, device="cuda")
+    torch.cuda.manual_seed(7)
+    stream = torch.cuda.current_stream()
+    with pytest.raises(RuntimeError), capturing(torch.cuda.CUDAGraph()):
+        torch.rand(3, device="cuda").sum().item()
+    assert torch.cuda.current_stream() == stream
+    assert torch.equal(torch.rand(5, device="cuda"), expected)
