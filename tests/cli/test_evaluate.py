@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import pytest
 import xarray
@@ -33,6 +34,21 @@ def test_what_is_no_run_is_named(cno, tmp_path, run_folder):
     assert cno("evaluate", run_folder, "--device", "cuda:x").code == 2
 
 
+def test_what_a_folder_lacks_is_named_with_the_remedy(cno, tmp_path, run_folder):
+    for name in ("config.yaml", "model.json", "result.json"):
+        shutil.copy(run_folder / name, tmp_path)
+    without_weights = cno("evaluate", tmp_path)
+    assert without_weights.code == 2
+    assert f"{tmp_path} has no model.safetensors; the run came without" in without_weights.err
+    assert f"cno train --config {tmp_path / 'config.yaml'} --out" in without_weights.err
+    assert "cno evaluate" not in cno("resume", tmp_path).out  # it is finished, and that is all
+    (tmp_path / "config.yaml").unlink()
+    shutil.copy(run_folder / "model.safetensors", tmp_path)
+    of_train_on = cno("evaluate", tmp_path)
+    assert of_train_on.code == 2
+    assert "`cno predict` takes it" in of_train_on.err
+
+
 def test_runs_on_many_grids_as_table_json_and_figures(cno, run_folder, tmp_path):
     table, plot, spectra = (tmp_path / name for name in ("r.json", "r.png", "s.png"))
     twin = tmp_path / "twin"
@@ -65,7 +81,10 @@ def test_what_could_not_be_kept_is_refused_before_the_work(cno, run_folder, tmp_
         ("--plot", "x.foo"): ".png",
         ("--spectra", tmp_path / "no" / "s.png"): "make that folder",
         ("--json", tmp_path / "no" / "r.json"): "make that folder",
+        ("--json", tmp_path): "is a folder",
+        ("--save", tmp_path / "samples.txt"): ".nc",
         ("--resolutions", "16,32", "--spectra", "s.png"): "add 24",
+        ("--resolutions", "16,32", "--plot", "p.png"): "add 24",
     }
     for words, remedy in refused.items():
         outcome = cno("evaluate", run_folder, *words)

@@ -49,3 +49,18 @@ def test_a_problem_comes_before_the_options(cno, tmp_path, words):
     assert outcome.code == 2
     assert "cno generate poisson" in outcome.err
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--device", "gpu"), "unknown device 'gpu'; use cpu or cuda"),
+        (("--device", "meta"), "unknown device 'meta'; use cpu or cuda"),
+        (("--seed", 10**30), "use a number below 2⁶³"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_the_work(cno, tmp_path, words, message):
+    outcome = cno("generate", "poisson", "--samples", 2, "--out", tmp_path, *words)
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert not any(tmp_path.iterdir())

@@ -69,6 +69,8 @@ def test_a_search_ends_with_its_configurations(
         (["poisson", "cno", "--range", "model.width="], "the range of model.width is empty"),
         (["poisson", "cno", "--range", "model.widht=16"], "did you mean 'width'?"),
         (["poisson", "cno", "--range", "model.width=wide"], "model.width is 'wide'"),
+        (["poisson", "cno", "--range", "model.width=[1"], "--range model.width=[1 is no list"),
+        (["poisson", "cno", "--jobs", "0"], "0 jobs at a time; use at least 1"),
         (["poisson", "cno", "--range", "problem.K=3"], "problem.K cannot be searched"),
         (["poisson", "cno", "--range", "model.levels=7"], "not divisible by 2**levels"),
         (["poisson", "unet", "--max-parameters", "1e5"], "no configuration in the ranges is valid"),

@@ -167,9 +167,11 @@ def test_where_the_page_goes_is_checked_before_it_is_drawn(
         (["study", "table1", "--budget", "qick"], "did you mean 'quick'"),
         (["study", "table1", "--only", "nothing"], "no run of the study matches 'nothing'"),
         (["report", "nowhere"], "nowhere does not exist; name the --out folder of `cno study`"),
+        (["report", "."], ". holds no runs; make them: cno study table1 --out ."),
     ],
 )
-def test_mistakes_are_explained(cno, words, message):
+def test_mistakes_are_explained(cno, tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
     outcome = cno(*words)
     assert outcome.code == 2
     assert message in outcome.err

@@ -63,6 +63,14 @@ def test_fields_of_another_grid_are_refused():
         Fields(u, u, Grid((4, 5), "periodic"))
 
 
+def test_no_samples_and_no_points_are_refused():
+    u = torch.zeros(3, 1, 4, 4)
+    with pytest.raises(ValueError, match="are empty; give samples"):
+        Fields(u[:0], u[:0], Grid((4, 4), "periodic"))
+    with pytest.raises(ValueError, match=r"shape \(0, 0\) is too small"):
+        Fields(u, u, Grid((4, 4), "periodic")).resampled(0)
+
+
 class TestNormalization:
     @pytest.fixture
     def train(self):

@@ -308,6 +308,8 @@ def test_truncated_weights_are_refused(tiny_run, tmp_path):
         (torch.zeros(2, 3, 24, 24), r"takes \(sample, 1, y, x\)"),
         (torch.zeros(24, 24), r"takes \(sample, 1, y, x\)"),
         (torch.full((1, 1, 24, 24), torch.nan), "NaN or infinite values, first in sample 0"),
+        (torch.tensor(1.0), r"shape \(\); give .* one or more samples"),
+        (torch.zeros(0, 1, 24, 24), r"shape \(0, 1, 24, 24\); give .* one or more samples"),
     ],
 )
 def test_inputs_that_are_no_fields_are_refused(tiny_run, inputs, message):

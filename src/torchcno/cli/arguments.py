@@ -6,6 +6,7 @@ import difflib
 import inspect
 import io
 import itertools
+import os
 import re
 import textwrap
 import tokenize
@@ -99,6 +100,10 @@ def check_target(path: Path | None, suffixes: Sequence[str] = ()) -> None:
         raise ValueError(f"{path} has no ending of {', '.join(suffixes)}; give it one of them.")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path.parent} does not exist; make that folder first.")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; give the name of a file.")
+    if not os.access(path.parent, os.W_OK):
+        raise PermissionError(f"{path.parent} is a folder that you may not write to; give another.")
 
 
 def field_comments(config: type) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from torchcno.cli.arguments import parse, parser_of
+from torchcno.cli.arguments import check_target, parse, parser_of
 from torchcno.cli.terminal import progress_bars, table
 from torchcno.disk import write_json
 from torchcno.experiments.bench import (
@@ -65,6 +65,7 @@ def main(arguments: Sequence[str]) -> None:
         plan = replace(plan, seconds=given.seconds)
     only = [name.strip() for name in given.only.split(",") if name.strip()]
     selected(plan, only)  # a wrong name is refused before anything is shown
+    check_target(given.out)
     report = watched(plan, only, given.out)
     show(report, plan, Console())
     if given.out:

@@ -22,11 +22,11 @@ def main(arguments: Sequence[str]) -> None:
         raise ValueError("--save is for one run; evaluate the others by themselves.")
     for picture in (given.plot, given.spectra):
         check_target(picture, PICTURES)
-    for file in (given.save, given.json):
-        check_target(file)
+    check_target(given.save, [".nc"])
+    check_target(given.json)
     splits = given.split or EVALUATED
     resolutions = whole_numbers(given.resolutions or "")
-    if given.spectra and resolutions:
+    if (given.plot or given.spectra) and resolutions:
         refuse_other_resolutions(given.runs, resolutions)
     found = evaluate_runs(given.runs, splits, resolutions, given.samples, given.device)
     report(found, splits[0], Console())
@@ -122,13 +122,13 @@ def change_table(runs: Sequence[RunErrors], split: str) -> Table:
 
 
 def refuse_other_resolutions(runs: Sequence[Path], resolutions: Sequence[int]) -> None:
-    """Refuse spectra of runs that are not to be evaluated at their training resolutions."""
+    """Refuse pictures of runs that are not to be evaluated at their training resolutions."""
     for run in runs:
         training = read_config(run).resolution
         if training not in resolutions:
             raise ValueError(
-                f"--spectra are those at the training resolution; add {training}, that of {run}, "
-                "to --resolutions."
+                f"--plot and --spectra need the training resolution; add {training}, that of "
+                f"{run}, to --resolutions."
             )
 
 

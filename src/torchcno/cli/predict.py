@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from torchcno.cli.arguments import parse, parser_of
-from torchcno.experiments.predict import predict_file
+from torchcno.cli.arguments import check_target, parse, parser_of
+from torchcno.experiments.predict import WRITERS, predict_file
 from torchcno.experiments.trained import load, pick_device
 
 
@@ -26,6 +26,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--batch-size", type=int, default=32, help="samples at once")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     given = parse(parser, arguments)
+    check_target(given.out, list(WRITERS))
     operator = load(given.run, pick_device(given.device))
     shape = predict_file(operator, given.input, given.out, given.batch_size)
     print(f"{given.out}: outputs of shape {shape}.")

@@ -30,6 +30,10 @@ def main(arguments: Sequence[str]) -> None:
     given = parse(parser, arguments)
     refuse_bad_paths(given.out, given.markdown)
     report = make_report(given.results)
+    if not (report.results.finished or report.results.damaged):
+        raise ValueError(
+            f"{given.results} holds no runs; make them: cno study table1 --out {given.results}"
+        )
     page, numbers, tables = write_report(report, given.out)
     unreadable = len(report.results.damaged)
     print(

@@ -24,7 +24,8 @@ def main(arguments: Sequence[str]) -> None:
     folder = parse(parser, arguments).run
     config, result = read_config(folder), finished_result(folder)
     if result is None:
-        if not RunFolder(folder).checkpoint.exists():
+        files = RunFolder(folder)
+        if not (files.checkpoint.exists() or files.weights.exists()):
             print(f"{folder} has no checkpoint: the run begins again.", file=sys.stderr)
         with watched(config, go_on=f"cno resume {folder}") as watch:
             result = resume_run(folder, watch)

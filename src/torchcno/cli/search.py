@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> None:
     most = given.max_parameters and int(given.max_parameters)
     space = Space.of(config, ranges_of(given.range or []), fixed(arguments), most)
     search = Search(space, given.sampler, given.pruner)
-    parallel = given.jobs or default_parallel(config)
+    parallel = default_parallel(config) if given.jobs is None else given.jobs
     means = Means(parallel, given.cluster, given.storage, given.gpus)
     trials = space.count(given.trials)
     with watched(trials) as on_update:
@@ -108,7 +108,10 @@ def ranges_of(texts: Sequence[str]) -> dict[str, list[Any]]:
         name, equals, values = text.partition("=")
         if not equals:
             raise ValueError(f"--range {text} names no values; write --range {name}=16,32.")
-        ranges[name] = [yaml.safe_load(value) for value in values.split(",") if value]
+        try:
+            ranges[name] = [yaml.safe_load(value) for value in values.split(",") if value]
+        except yaml.YAMLError as error:
+            raise ValueError(f"--range {text} is no list of values; write {name}=16,32.") from error
     return ranges
 
 

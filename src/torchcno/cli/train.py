@@ -24,6 +24,7 @@ from torchcno.problems import PROBLEMS
 from torchcno.training import PRESETS, Diverged, Epoch, Interrupted
 from torchcno.training.hardware import device_name, extent, is_captured, is_first_process
 from torchcno.training.interruption import terminable
+from torchcno.training.run_folder import RunFolder
 
 ARITHMETIC: dict[Precision, str] = {
     "32": "float32",
@@ -236,4 +237,5 @@ def report(folder: Path, result: Mapping[str, Any]) -> None:
     if not result:
         return
     Console().print(error_table(result["errors"]))
-    print(f"All of it is in {folder}; further: cno evaluate {folder}, cno predict {folder} FILE")
+    further = f"; further: cno evaluate {folder}, cno predict {folder} FILE"
+    print(f"All of it is in {folder}{further if RunFolder(folder).weights.exists() else '.'}")

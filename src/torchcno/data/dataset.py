@@ -36,11 +36,13 @@ class Fields:
                 raise ValueError(f"{name} are complex; give real and imaginary part as channels.")
             object.__setattr__(self, name, fields)
         shapes = tuple(self.inputs.shape), tuple(self.outputs.shape)
-        if shapes[0][0] != shapes[1][0] or any(s[2:] != self.grid.shape for s in shapes):
+        if shapes[0][:1] != shapes[1][:1] or any(s[2:] != self.grid.shape for s in shapes):
             raise ValueError(
                 f"inputs {shapes[0]} and outputs {shapes[1]} do not pair up on a grid of shape "
                 f"{self.grid.shape}; give (sample, channel, *grid.shape), equally many of both."
             )
+        if 0 in (*shapes[0], *shapes[1]):
+            raise ValueError(f"inputs {shapes[0]} and outputs {shapes[1]} are empty; give samples.")
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -63,13 +65,13 @@ class Fields:
                 f"{len(shape)} numbers of points do not fit a grid of shape {self.grid.shape}; "
                 f"give one for all axes, or {axes}."
             )
-        shape = shape * axes if len(shape) == 1 else shape
+        grid = self.grid.resized(*(shape * axes if len(shape) == 1 else shape))
         # In float64: float32 products may be rounded to TF32 on a GPU.
         inputs, outputs = (
-            resample(u.double(), shape, self.grid.layout).to(u.dtype)
+            resample(u.double(), grid.shape, grid.layout).to(u.dtype)
             for u in (self.inputs, self.outputs)
         )
-        return Fields(inputs, outputs, self.grid.resized(*shape))
+        return Fields(inputs, outputs, grid)
 
 
 @dataclass(frozen=True)

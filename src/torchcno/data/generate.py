@@ -63,9 +63,7 @@ def generate(
     for what, number in (("samples", count), ("workers", workers)):
         if number is not None and number < 1:
             raise ValueError(f"{what} is {number}; use 1 or more.")
-    where = torch.device(device)
-    if where.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"there is no device {device!r} here; use device='cpu'.")
+    where = solver_device(device)
     path = Path(folder) / files.file_name(wanted)
     if not overwrite and is_there(path, wanted, count):
         return path
@@ -82,6 +80,19 @@ def generate(
         # On a network file system the open lock outlives its removal for a moment: no error.
         shutil.rmtree(partial, ignore_errors=True)
     return path
+
+
+def solver_device(name: str | torch.device) -> torch.device:
+    """The device of that name, if PDEs are solved on its kind and it is there."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"unknown device {str(name)!r}; use cpu or cuda.")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"there is no device {str(name)!r} here; use the device cpu.")
+    return device
 
 
 def is_there(path: Path, wanted: Samples, count: int) -> bool:

@@ -24,6 +24,8 @@ class Samples:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if not -(2**63) <= self.seed < 2**63:  # as files keep it
+            raise ValueError(f"seed is {self.seed}; use a number below 2⁶³.")
         _ = self.split_problem, self.grid  # both refuse what they do not know
 
     @classmethod

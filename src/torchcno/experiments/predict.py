@@ -22,8 +22,6 @@ def predict_file(
     """Apply `operator` to the inputs in `source`, outputs to `target`; returns their shape."""
     read = select(READERS, source.suffix, "kind of input file")
     write = select(WRITERS, target.suffix, "kind of output file")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"{target.parent} does not exist; make the folder of --out first.")
     if not source.is_file():
         raise FileNotFoundError(f"{source} does not exist; name a file of inputs.")
     inputs, problem = read(source)
@@ -53,7 +51,7 @@ def read_dataset(path: Path) -> tuple[Tensor, str | None]:
             found, problem = ", ".join(map(str, dataset.variables)), dataset.attrs.get("problem")
             array = dataset["input"].values if "input" in dataset else None
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path} is damaged or no NetCDF file: {error}") from error
+        raise ValueError(f"{path} is damaged or no NetCDF-4 file: {error}") from error
     if array is None:
         raise ValueError(f"{path} has no variable `input`; it has {found}.")
     return real_fields(array, path), problem

@@ -37,8 +37,8 @@ class RunConfig:
     tensorboard: bool = False  # whether TensorBoard's curves are drawn beside metrics.jsonl
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise ValueError(f"seed is {self.seed}; use zero or a positive number.")
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed is {self.seed}; use zero or a positive number below 2⁶³.")
 
     @classmethod
     def resolve(
@@ -153,10 +153,25 @@ def section(tree: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def existing(path: Path) -> Path:
     """`path`, if it is a file of a run folder."""
+    folder = path.parent
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} does not exist; name the --out folder of a run.")
     if not path.is_file():
-        missing = path if path.parent.is_dir() else path.parent
-        raise FileNotFoundError(f"{missing} does not exist; name the --out folder of a run.")
+        raise FileNotFoundError(f"{folder} has no {path.name}; {_instead(folder)}")
     return path
+
+
+def _instead(folder: Path) -> str:
+    """What to do about a folder that lacks a file of a run."""
+    if (folder / "config.yaml").is_file():
+        again = f"cno train --config {folder / 'config.yaml'} --out {folder}-again"
+        return f"the run came without its weights. Train them: {again}"
+    if (folder / "model.json").is_file():
+        return (
+            "it holds a network and no run of `cno train`: `cno predict` takes it, and "
+            "`torchcno.load` in Python."
+        )
+    return "name the --out folder of a run."
 
 
 def read_config(folder: str | Path) -> RunConfig:

@@ -69,6 +69,11 @@ class TrainedOperator(nn.Module):
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}; use 1 or more.")
         u = torch.as_tensor(u)
+        if not u.ndim or not u.numel():
+            raise ValueError(
+                f"inputs have shape {tuple(u.shape)}; give (sample, channel, *space), one or more "
+                "samples."
+            )
         if not torch.isfinite(u).all():
             bad = int((~torch.isfinite(u)).flatten(1).any(1).nonzero()[0])
             raise ValueError(
