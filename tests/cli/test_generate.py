@@ -57,6 +57,7 @@ def test_a_problem_comes_before_the_options(cno, tmp_path, words):
         (("--device", "gpu"), "unknown device 'gpu'; use cpu or cuda"),
         (("--device", "meta"), "unknown device 'meta'; use cpu or cuda"),
         (("--seed", 10**30), "use a number below 2⁶³"),
+        (("--resolution", 16, "--problem.K", 20), "does not resolve K = 20 sine modes"),
     ],
 )
 def test_what_cannot_be_is_refused_before_the_work(cno, tmp_path, words, message):

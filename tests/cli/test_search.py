@@ -76,6 +76,7 @@ def test_a_search_ends_with_its_configurations(
         (["poisson", "unet", "--max-parameters", "1e5"], "no configuration in the ranges is valid"),
         (["poisson", "unet", "--resolution", "12"], "at least 16 points an axis"),
         (["poisson", "cno", "--cluster", "tcp://127.0.0.1:1"], "no dask scheduler answers"),
+        (["poisson", "cno", "--cluster", "nowhere"], "no dask scheduler answers at 'nowhere'"),
         (["poisson", "cno", "--storage", "postgresql+psycopg://localhost:1/x"], "no database"),
     ],
 )

@@ -120,6 +120,14 @@ def test_divergence_has_its_own_exit_code(cno, tiny, tmp_path):
     assert "Traceback" not in outcome.err
 
 
+def test_data_that_cannot_be_made_in_the_end_are_refused_in_the_beginning(cno, tiny, tmp_path):
+    """Out of distribution there are more modes than in training."""
+    outcome = cno("train", *tiny, "--resolution", 16, "--out", tmp_path / "run")
+    assert outcome.code == 2
+    assert "does not resolve K = 20 sine modes" in outcome.err
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_folder_that_holds_a_run_is_refused(cno, tiny, run_folder):
     same = cno("train", *tiny, "--out", run_folder)
     assert same.code == 2

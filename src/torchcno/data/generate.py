@@ -67,6 +67,7 @@ def generate(
     path = Path(folder) / files.file_name(wanted)
     if not overwrite and is_there(path, wanted, count):
         return path
+    wanted.check_inputs()
     with explained(path), partial_folder(path, wanted, where.type) as partial:
         if not overwrite and is_there(path, wanted, count):  # made while we waited for the folder
             return path

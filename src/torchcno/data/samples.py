@@ -69,6 +69,11 @@ class Samples:
         own = Samples(type(self.problem)(), self.split, self.resolution)
         return self.identity == own.identity
 
+    def check_inputs(self) -> None:
+        """Refuse constants by which no input can be drawn on so many points."""
+        grid = self.split_problem.solver_grid(self.resolution)
+        self.split_problem.sample_inputs(grid, 1, Generator())
+
     def sample_seed(self, i: int) -> int:
         """The seed of sample `i`.
 

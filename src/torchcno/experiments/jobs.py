@@ -240,8 +240,10 @@ def _client(address: str) -> Iterator[Any]:
     if find_spec("distributed") is None:
         raise ValueError("a cluster needs dask.distributed: pip install 'torchcno[cluster]'.")
     from distributed import Client
+    from distributed.comm.addressing import get_address_host_port
 
     try:
+        get_address_host_port(address)  # a client that never had an address ends only after 20 s
         client = Client(address, timeout=CONNECTING, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(

@@ -24,6 +24,7 @@ import torch
 from torchcno.arithmetic import arithmetic
 from torchcno.data.dataset import Fields, Normalization
 from torchcno.data.dataset import load as load_fields
+from torchcno.data.samples import Samples
 from torchcno.disk import locked, write_json
 from torchcno.evaluation.errors import sample_errors, summary
 from torchcno.evaluation.mean_field import mean_field
@@ -71,6 +72,8 @@ def train_run(
     >>> result = train_run(RunConfig.resolve("poisson", "cno"), "runs/p1")
     """
     folder = Path(out)
+    for split in ("train", "val", *splits):  # now, and not when the first of them is needed
+        Samples.of(config.problem, split, config.resolution).check_inputs()
     with at_work(config, folder, watch) as watch:
         return begin(config, folder, watch, splits)
 
