@@ -40,7 +40,7 @@ def test_what_is_not_counted_is_not_kept_as_an_error(tmp_path):
     fields = Fields((inside > 0.5).float(), 1 + noise, Grid((8, 8), "cell-centred"))
     prediction = fields.outputs + torch.where(inside > 0.5, 5.0, 0.01)
     errors = sample_errors(prediction, fields, Normalization.identity(), mask)
-    save_evidence([Evaluation("test", fields, prediction, errors)], tmp_path, mask)
+    save_evidence([Evaluation(fields, prediction, errors, "test")], tmp_path, mask)
     counted = read_errors(tmp_path, "test", "physical")
     assert counted.max() < 0.01
     np.testing.assert_allclose(error_of_examples(tmp_path, "test"), counted[:2], rtol=HALF)

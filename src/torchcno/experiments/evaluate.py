@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import xarray
-from torch import Tensor
 
 from torchcno.arithmetic import arithmetic
-from torchcno.data.dataset import Fields
 from torchcno.data.dataset import load as load_fields
 from torchcno.data.files import coordinates_of
-from torchcno.evaluation.errors import SampleErrors, published_error, summary
-from torchcno.evaluation.resolution import Refused, ResolutionCurve, at_resolutions
+from torchcno.evaluation.errors import published_error, summary
+from torchcno.evaluation.resolution import AtResolution, Refused, ResolutionCurve, at_resolutions
 from torchcno.experiments.predict import write_groups
 from torchcno.experiments.run_config import read_config
 from torchcno.experiments.trained import load, pick_device
@@ -23,13 +21,10 @@ EVALUATED = ("test", "ood")  # the splits whose errors a run's result is
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(AtResolution):
     """Physical predictions for the samples of a split at one resolution, and their errors."""
 
     split: str
-    fields: Fields
-    prediction: Tensor  # (sample, out_channel, *space)
-    errors: SampleErrors
 
     @property
     def resolution(self) -> int:
@@ -80,7 +75,7 @@ def evaluate_run(
             refused,
         )
         with arithmetic(config.train.precision):
-            evaluations += [Evaluation(split, at.fields, at.prediction, at.errors) for at in found]
+            evaluations += [Evaluation(at.fields, at.prediction, at.errors, split) for at in found]
     return evaluations
 
 

@@ -24,7 +24,7 @@ def predicted(name: str, truth: torch.Tensor, factor: float, layout: Layout) -> 
     """A run whose prediction is the truth times a factor."""
     fields = Fields(truth, truth, Grid(tuple(truth.shape[2:]), layout))
     errors = sample_errors(factor * truth, fields, Normalization.identity())
-    evaluation = Evaluation("test", fields, factor * truth, errors)
+    evaluation = Evaluation(fields, factor * truth, errors, "test")
     return RunErrors(name, truth.shape[-1], [evaluation], {})
 
 
