@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
-.PHONY: setup demo test lint pytest report format clean
+.PHONY: setup demo test lint pytest test-gpu report format clean
 
 setup: $(STAMP)
 
@@ -31,6 +31,9 @@ test: setup
 
 pytest: setup
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not gpu"
+
+test-gpu: setup  # on a machine with a GPU, and nothing else at work on it
+	$(BIN)/pytest -m gpu
 
 report: setup
 	$(BIN)/cno report results --out results/report/report.html --markdown README.md
