@@ -20,6 +20,13 @@ class StandIn:
         self.captured = other.captured
 
 
+def fail_twice() -> None:
+    try:
+        raise RuntimeError("it waits for the device")
+    finally:
+        raise RuntimeError("nor does what comes after it work")
+
+
 def test_a_capture_that_fails_gives_its_reason_and_frees_the_generator(monkeypatch):
     generator = StandIn()
 
@@ -37,7 +44,7 @@ def test_a_capture_that_fails_gives_its_reason_and_frees_the_generator(monkeypat
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(device_index=1))
     monkeypatch.setattr(torch.cuda, "stream", nullcontext)
     with pytest.raises(RuntimeError, match="invalidated") as failed, capturing(None):
-        raise RuntimeError("it waits for the device")
+        fail_twice()
     assert str(reason(failed.value)) == "it waits for the device"
     assert not generator.captured
 

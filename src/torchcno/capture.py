@@ -11,8 +11,8 @@ import torch
 def capturing(graph: torch.cuda.CUDAGraph, pool: Any = None) -> Iterator[None]:
     """Within the context, what is launched becomes `graph` and does not run.
 
-    A capture that fails raises `RuntimeError`, and the work goes on without a graph as if there had
-    been none. By itself PyTorch would leave the graph's stream current, and the device's generator
+    A capture that fails raises `RuntimeError`, and the work can go on without a graph. By itself
+    PyTorch would leave the graph's stream current, and the device's generator
     marked as being captured, so that whoever draws random numbers is refused from then on. What
     was captured before keeps the generator of before: capture it anew.
     """
@@ -26,6 +26,6 @@ def capturing(graph: torch.cuda.CUDAGraph, pool: Any = None) -> Iterator[None]:
         raise
 
 
-def reason(error: RuntimeError) -> BaseException:
-    """Why a capture failed: its end fails too, and what comes before that is the reason."""
-    return error.__context__ or error
+def reason(error: BaseException) -> BaseException:
+    """Why a capture failed: what comes after that fails, too, up to the end of the capture."""
+    return error if error.__context__ is None else reason(error.__context__)

@@ -42,11 +42,14 @@ def test_what_a_folder_lacks_is_named_with_the_remedy(cno, tmp_path, run_folder)
     assert f"{tmp_path} has no model.safetensors; the run came without" in without_weights.err
     assert f"cno train --config {tmp_path / 'config.yaml'} --out" in without_weights.err
     assert "cno evaluate" not in cno("resume", tmp_path).out  # it is finished, and that is all
+    (tmp_path / "result.json").unlink()
+    assert f"Go on with it: cno resume {tmp_path}" in cno("evaluate", tmp_path).err
     (tmp_path / "config.yaml").unlink()
     shutil.copy(run_folder / "model.safetensors", tmp_path)
     of_train_on = cno("evaluate", tmp_path)
     assert of_train_on.code == 2
     assert "`cno predict` takes it" in of_train_on.err
+    assert "is no folder" in cno("evaluate", tmp_path / "model.json").err
 
 
 def test_runs_on_many_grids_as_table_json_and_figures(cno, run_folder, tmp_path):

@@ -16,6 +16,12 @@ def test_an_exported_run_predicts_and_is_evaluated_like_a_run(
     full, half = load(run_folder).predict(u), load(out).predict(u)
     torch.testing.assert_close(half, full, rtol=0.02, atol=0.02 * float(full.abs().max()))
     assert cno("evaluate", out, "--split", "test", "--samples", 2, "--device", "cpu").code == 0
+    before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    resumed = cno("resume", out)
+    assert resumed.code == 2
+    assert "no" in resumed.err
+    assert "begins again" not in resumed.err
+    assert {name: (out / name).read_bytes() for name in before} == before
 
 
 @pytest.mark.parametrize(

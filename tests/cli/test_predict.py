@@ -57,12 +57,15 @@ def test_bad_files_are_named(cno, run_folder, tmp_path, inputs):
     whole = (tmp_path / "in.npy").read_bytes()
     (tmp_path / "half.npy").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "half.nc").write_bytes(b"\x89HDF\r\n\x1a\n half a file")
+    with (tmp_path / "many.npy").open("wb") as file:
+        np.savez(file, inputs)
     xarray.Dataset({"other": ("x", [1.0])}).to_netcdf(tmp_path / "no.nc", engine="h5netcdf")
     for outcome, message in (
         (predict("missing.npy"), "missing.npy"),
         (predict("missing.nc"), "missing.nc"),
         (predict("half.npy"), "half.npy is damaged"),
         (predict("half.nc"), "half.nc is damaged"),
+        (predict("many.npy"), "many.npy is an archive of arrays"),
         (predict("no.nc"), "no variable `input`; it has other"),
         (predict("in.txt"), "unknown kind of input file '.txt'"),
         (predict("in.npy", "missing/out.npy"), "missing does not exist"),

@@ -1,5 +1,6 @@
 """`cno study` and `cno report`, end to end on the trial budget, down to the page in a browser."""
 
+import io
 import json
 import re
 import shutil
@@ -11,14 +12,17 @@ from urllib.parse import unquote
 
 import pytest
 import torch
+from rich.console import Console
 
 from torchcno.cli import main
-from torchcno.cli.study import duration, last_epoch
+from torchcno.cli.study import duration, last_epoch, progress_table, watched
 from torchcno.experiments import paper
 from torchcno.experiments.costs import AROUND
+from torchcno.experiments.jobs import Job, Outcome
 from torchcno.experiments.report.cells import percent
 from torchcno.experiments.report.results import Results
 from torchcno.experiments.report.tables import all_tables
+from torchcno.experiments.studies import BUDGETS, planned
 
 CHROMIUM = shutil.which("chromium")
 PICTURES = 10
@@ -91,7 +95,19 @@ def test_a_plan_says_about_what_it_takes(cno, tmp_path):
     assert 7 * AROUND <= float(seconds[1]) < 20  # measured: 8 s, on two cores
     whole = " ".join(cno(*words).out.split())
     assert re.search(r"the others take about \d+ days one after the other", whole)
-    assert "at most" not in quick + whole
+
+
+def test_words_in_brackets_are_told_as_they_are(capsys, tmp_path):
+    """Errors may hold paths and the like, which are no markup."""
+    words = "cannot open [/data/poisson.nc]; see torchcno[cluster]"
+    run = planned(BUDGETS["quick"], "poisson", "ffnn")
+    outcome = Outcome(Job(tmp_path / run.name, run.config), "failed", words)
+    with watched([run], tmp_path) as update:
+        update(outcome)
+    assert words in " ".join(capsys.readouterr().err.split())
+    console = Console(width=200, file=io.StringIO())
+    console.print(progress_table([run], tmp_path, {run.name: outcome}))
+    assert words in console.file.getvalue()
 
 
 def test_an_interrupt_in_the_last_moments_of_a_run_ends_the_study(results, tmp_path):
@@ -165,6 +181,7 @@ def test_where_the_page_goes_is_checked_before_it_is_drawn(
         (["study"], "say which study: table1"),
         (["study", "tabel1"], "did you mean 'table1'"),
         (["study", "table1", "--budget", "qick"], "did you mean 'quick'"),
+        (["study", "table1", "--jobs", "0", "--cluster", "tcp://a:1"], "leave out one of them"),
         (["study", "table1", "--only", "nothing"], "no run of the study matches 'nothing'"),
         (["report", "nowhere"], "nowhere does not exist; name the --out folder of `cno study`"),
         (["report", "."], ". holds no runs; make them: cno study table1 --out ."),

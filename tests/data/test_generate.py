@@ -197,6 +197,7 @@ def test_two_callers_at_once_make_a_file_once(toy, tmp_path):
         paths = {call.result() for call in calls}
     assert paths == {tmp_path / NAME}
     assert sum(toy.solved) == 10
+    assert list(tmp_path.iterdir()) == [tmp_path / NAME]  # and nothing is left of the work
 
 
 class TestWhatIsThere:

@@ -1,4 +1,5 @@
 import re
+import shutil
 
 import pytest
 
@@ -6,10 +7,12 @@ from torchcno.disk import read_json
 from torchcno.experiments.demo import (
     RESOLUTIONS,
     Tour,
+    take_tour,
     translation_error,
     write_page,
 )
 from torchcno.experiments.evaluate import evaluate_run
+from torchcno.experiments.run import Watch
 from torchcno.operators.filters import Nearest, WindowedSinc
 
 
@@ -24,6 +27,13 @@ def translations():
 def test_filters_make_a_network_commute_with_translations_better(translations):
     filtered, bare = (t.error for t in translations)
     assert 3 < bare / filtered < 15
+
+
+def test_a_tour_removes_no_run_but_its_own(tiny_run, tmp_path):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    with pytest.raises(ValueError, match="holds another run; choose another --out"):
+        take_tour(tmp_path, Watch())
+    assert (tmp_path / "run" / "model.safetensors").exists()
 
 
 def test_the_page_is_one_file(tiny_run, translations, tmp_path):

@@ -354,6 +354,31 @@ def test_jobs_that_would_mix_are_refused(quick, tmp_path, in_this_process):
         Local(0)
 
 
+def test_a_job_of_several_devices_is_refused(quick, tmp_path):
+    """Its further processes would wait for a request that the first has read."""
+    with pytest.raises(ValueError, match="leave --devices and --nodes out"):
+        Job(tmp_path, replace(quick, hardware=Hardware(accelerator="cpu", devices=2)))
+
+
+def test_a_problem_that_the_process_of_a_job_does_not_know_is_named(quick, tmp_path):
+    request = Job(tmp_path, quick).request
+    config = {**request["config"], "problem": {"name": "heat"}}
+    answer = jobs.answer({**request, "config": config})
+    assert answer["state"] == "failed"
+    assert "unknown problem 'heat'" in answer["error"]
+
+
+def test_who_is_told_of_outcomes_may_stop_all(quick, tmp_path, in_this_process):
+    def interrupted(outcome: jobs.Outcome) -> None:
+        raise KeyboardInterrupt
+
+    todo = [Job(tmp_path / str(i), quick) for i in range(3)]
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs(todo, parallel=1, on_update=interrupted)
+    assert todo[0].result is not None
+    assert todo[2].result is None
+
+
 def test_how_steps_are_run_and_kept_makes_no_other_run(quick, tmp_path, in_this_process):
     job = Job(tmp_path / "run", quick)
     run_jobs([job], parallel=1)

@@ -1,7 +1,8 @@
 import pytest
 
+from torchcno.disk import write_json
 from torchcno.experiments import evaluate
-from torchcno.experiments.measurements import RESOLUTIONS, SPECTRA
+from torchcno.experiments.measurements import RESOLUTIONS, SPECTRA, is_of_run
 
 
 @pytest.mark.parametrize("measurement", [RESOLUTIONS, SPECTRA])
@@ -20,3 +21,9 @@ def test_a_run_is_measured_on_the_device_that_is_asked_for(
     with pytest.raises(LookupError):
         measurement.make(tmp_path, "cpu")
     assert asked == ["cpu"]
+
+
+def test_of_a_run_without_test_errors_nobody_knows_whose_weights_were_measured(tmp_path):
+    errors = {"ood": {"relative_l1_median_percent": {"normalized": 2.0}}}
+    write_json({"errors": errors}, tmp_path / "result.json")
+    assert is_of_run(tmp_path, 1.0)

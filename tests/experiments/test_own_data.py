@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchcno import MODELS, PRESETS, Fields, Grid, Normalization, load, train_on
+from torchcno import CNO, MODELS, PRESETS, CNOConfig, Fields, Grid, Normalization, load, train_on
 from torchcno.experiments import own_data
 from torchcno.models.ffnn import FFNN
 
@@ -65,6 +65,10 @@ def test_misfits_are_refused_with_their_remedy(tmp_path: Path) -> None:
     other = Grid((6, 8), "periodic", GRID.extent)
     with pytest.raises(ValueError, match="same layout"):
         train_on(network(), fields(), fields(grid=other), tmp_path, recipe=RECIPE)
+    square = fields(grid=Grid((8, 8), "periodic"))
+    config = CNOConfig(in_channels=2, size=(8, 8), levels=1, width=4, neck_blocks=1, skip_blocks=1)
+    with pytest.raises(ValueError, match="build it with layout='periodic'"):
+        train_on(CNO(config), square, square, tmp_path, recipe=RECIPE)
     with pytest.raises(ValueError, match=r"training\.fit"):
         train_on(nn.Linear(1, 1), fields(), fields(), tmp_path, recipe=RECIPE)
     assert not list(tmp_path.iterdir())

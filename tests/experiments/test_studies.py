@@ -7,10 +7,10 @@ from shutil import copytree
 import pytest
 
 from torchcno.experiments import paper
-from torchcno.experiments.costs import AROUND, PROCESS, estimate
+from torchcno.experiments.costs import AROUND, PROCESS, Cost, estimate
 from torchcno.experiments.jobs import Job, settled
 from torchcno.experiments.measurements import Measurement
-from torchcno.experiments.run_config import RunConfig
+from torchcno.experiments.run_config import RunConfig, write_tree
 from torchcno.experiments.studies import (
     BUDGETS,
     STUDIES,
@@ -24,6 +24,7 @@ from torchcno.experiments.studies import (
 )
 from torchcno.models import MODELS, count_parameters
 from torchcno.problems import PROBLEMS
+from torchcno.training import Hardware
 
 EVERYTHING = [(study, budget) for study in STUDIES for budget in BUDGETS.values()]
 
@@ -202,6 +203,39 @@ def test_a_failure_stops_no_other_run(tiny_plan, tmp_path):
     assert bad_outcome.state == "failed"
     assert "batch_size 9" in bad_outcome.error
     assert good.state == "finished"
+
+
+def test_what_is_left_of_a_run_costs_what_its_epochs_took(tiny_plan, tmp_path):
+    longer = replace(tiny_plan.config, train=replace(tiny_plan.config.train, epochs=10))
+    begun = tmp_path / tiny_plan.name
+    begun.mkdir()
+    write_tree(longer.to_tree(), begun / "config.yaml")
+    rows = [{"epoch": epoch, "seconds": 3.0} for epoch in (1, 2)]
+    (begun / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    cost = estimate([replace(tiny_plan, config=longer)], tmp_path, processes=False)
+    assert cost[tiny_plan.name] == Cost(AROUND + 8 * 3.0, "measured")
+
+
+def test_a_cluster_is_taken_to_have_gpus_unless_it_is_to_use_none(tiny_plan, tmp_path):
+    def seconds(accelerator: str, **where: bool) -> float:
+        config = replace(tiny_plan.config, hardware=Hardware(accelerator=accelerator))
+        plan = replace(tiny_plan, config=config)
+        return estimate([plan], tmp_path, **where)[plan.name].seconds
+
+    assert seconds("auto", cluster=True) == seconds("cuda") < seconds("cpu")
+    assert seconds("cpu", cluster=True) == seconds("cpu")
+
+
+def test_quick_runs_can_be_planned_on_every_problem():
+    for problem in paper.PROBLEM_TITLES:
+        run = planned(BUDGETS["quick"], problem, "cno")
+        assert run.config.architecture.size == (24, 24)
+
+
+def test_every_run_of_a_table_is_in_its_study():
+    budget = BUDGETS["quick"]
+    names = {run.name for run in STUDIES["filters"].plan(budget)}
+    assert {run.name for run in tap_runs(budget).values()} <= names
 
 
 def test_costs_come_from_what_was_measured(tiny_plan, tiny_run, tmp_path):

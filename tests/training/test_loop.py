@@ -196,6 +196,13 @@ def test_a_mask_may_be_of_inputs_that_the_network_does_not_see(tmp_path):
     assert fit(affine(), pairs, pairs, recipe, tmp_path).best_validation_error < 0.01
 
 
+def test_losses_relative_to_a_sample_refuse_training_targets_of_zero(tmp_path):
+    train = linear_data(64)
+    train.targets[4] = 0.0
+    with pytest.raises(ValueError, match="in 1 of 64 training samples, first in sample 4"):
+        fit(affine(), train, linear_data(10), replace(RECIPE, loss="relative-l2"), tmp_path)
+
+
 def test_validation_targets_that_are_zero_everywhere_are_refused(tmp_path):
     val = linear_data(10)
     val.targets[[3, 5]] = 0.0

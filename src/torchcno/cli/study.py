@@ -68,11 +68,15 @@ def main(arguments: Sequence[str]) -> None:
         raise ValueError(f"say which study: {', '.join(STUDIES)}.")
     if not given.cluster:  # whose workers have devices of their own
         pick_device(given.device)
+    elif given.jobs == 0:
+        raise ValueError(
+            "--jobs 0 trains in this process, not on a cluster; leave out one of them."
+        )
     one, budget = study(given.name), select(BUDGETS, given.budget, "budget")
     runs = one.plan(budget, given.only, given.data, Hardware(accelerator=given.device))
     folder = given.out / budget.folder
     jobs = 0 if given.jobs is None and budget.trial and not given.cluster else given.jobs
-    costs = estimate(runs, folder, one.measures, processes=jobs != 0)
+    costs = estimate(runs, folder, one.measures, processes=jobs != 0, cluster=bool(given.cluster))
     show_plan(f"{given.name}, {one.shows}: {budget.name}", runs, costs, Console())
     if given.dry_run:
         for name, cost in costs.items():
@@ -132,7 +136,8 @@ def watched(runs: Sequence[PlannedRun], folder: Path) -> Iterator[Callable[[Outc
         outcomes[outcome.job.folder.name] = outcome
         if not console.is_terminal and outcome.worked:
             count = f"{len(outcomes)}/{len(runs)}"
-            console.print(f"{count} {outcome.job.folder.name}: {said(outcome)}", highlight=False)
+            words = f"{count} {outcome.job.folder.name}: {said(outcome)}"
+            console.print(words, highlight=False, markup=False)
 
     if not console.is_terminal:
         yield update

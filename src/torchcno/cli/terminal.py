@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -55,7 +56,7 @@ def table(
     for i, column in enumerate(columns):
         view.add_column(column, justify="left" if i < words else "right")
     for row in rows:
-        view.add_row(*map(str, row))
+        view.add_row(*(escape(str(cell)) for cell in row))  # brackets are no markup
     return view
 
 

@@ -194,7 +194,12 @@ def with_options(tree: dict[str, Any], base: RunConfig, given: Namespace) -> dic
 def watched(config: RunConfig, go_on: str) -> Iterator[Watch]:
     """What runs, progress bars for it, and where it is interrupted the command to `go_on` by."""
     if not is_first_process(config.hardware):  # of several: one of them speaks
-        yield Watch()
+        try:
+            yield Watch()
+        except Diverged as diverged:
+            raise SystemExit(DIVERGED) from diverged
+        except (Interrupted, KeyboardInterrupt) as interrupted:
+            raise SystemExit(INTERRUPTED) from interrupted
         return
     print(opening(config), file=sys.stderr)
     with progress_bars() as bar:

@@ -70,6 +70,7 @@ def generate(
     wanted.check_inputs()
     with explained(path), partial_folder(path, wanted, where.type) as partial:
         if not overwrite and is_there(path, wanted, count):  # made while we waited for the folder
+            shutil.rmtree(partial, ignore_errors=True)
             return path
         work = Work(wanted, count, partial, where)
         if not overwrite and path.exists():
@@ -119,11 +120,11 @@ def explained(path: Path) -> Iterator[None]:
     """Errors of the file system in words that say what to do."""
     try:
         yield
-    except files.Damaged:  # a shorter file that was to be extended: it says what to do itself
+    except (files.Damaged, ChildProcessError):  # they say themselves what to do
         raise
     except OSError as error:
         message = (
-            f"cannot write {path}: {error.strerror or error}. Choose a folder that is writable and "
+            f"cannot write {path}: {error}. Choose a folder that is writable and "
             "has space, or make some. Finished samples are kept where they could be written."
         )
         raise (OSError(error.errno, message) if error.errno else OSError(message)) from error
@@ -295,9 +296,9 @@ def make_in_processes(
                 future.result()
                 report(futures[future])
         except BrokenProcessPool as error:
-            raise RuntimeError(
-                "a process that made samples died, perhaps for want of memory; use fewer workers. "
-                "Finished samples are kept."
+            raise ChildProcessError(
+                "a process that made samples died, perhaps for want of memory; finished samples "
+                "are kept. Make the others with fewer: cno generate … --workers 1"
             ) from error
         except BaseException:
             for process in set(multiprocessing.active_children()) - others:

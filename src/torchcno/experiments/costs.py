@@ -16,13 +16,14 @@ from torchcno.experiments.run_files import find_damage
 from torchcno.experiments.studies import PlannedRun
 from torchcno.experiments.trained import pick_device
 from torchcno.training.hardware import device_name
+from torchcno.training.run_folder import RunFolder
 
 Basis = Literal["finished", "trained", "measured", "guessed", "refused"]
 
 # Seconds of training a sample, a real parameter and a grid of 64²: the CNO of the Navier-Stokes
-# problem takes 5.8 ms for a batch of 32 on an H200 and 0.77 s for one of 16 on two CPU cores. What
+# problem takes 5.4 ms for a batch of 32 on an H200 and 0.77 s for one of 16 on two CPU cores. What
 # a parameter costs differs between networks by ten times and more.
-GUESS = {"cuda": 5.8e-3 / 32 / 3.24e6, "cpu": 0.77 / 16 / 3.24e6}
+GUESS = {"cuda": 5.4e-3 / 32 / 3.24e6, "cpu": 0.77 / 16 / 3.24e6}
 
 # Seconds of a run around its training: to read data that are made already, evaluate and write, and
 # to begin a process where it has one. By `cno study table1 --budget quick --only 'poisson-*'` on
@@ -46,12 +47,14 @@ def estimate(
     measurement: Measurement | None = None,
     *,
     processes: bool = True,
+    cluster: bool = False,
 ) -> dict[str, Cost]:
     """By name, what `runs` will cost in `folder`, where finished ones lie.
 
-    By the seconds an epoch that a run of the same model and problem took on the same device;
-    else by the number of parameters, a guess. `measurement` is what is made of each afterwards;
-    `processes` says whether every run has one of its own.
+    By the seconds an epoch that the run itself took so far; else by those that one of the same
+    model and problem took on the same device; else by the number of parameters, a guess.
+    `measurement` is what is made of each afterwards; `processes` says whether every run has one of
+    its own, `cluster` whether others than this machine train, on GPUs unless they are to use none.
     """
     around = AROUND + (PROCESS if processes else 0.0)
     there = (path.parent for path in sorted(folder.glob("*/result.json")))
@@ -59,7 +62,8 @@ def estimate(
     results = {run: read_json(run / "result.json") for run in known}
     return {
         run.name: _settled_cost(Job(folder / run.name, run.config), measurement)
-        or _cost(run, around, results)
+        or _begun_cost(run, folder / run.name, around)
+        or _cost(run, around, results, cluster)
         for run in runs
     }
 
@@ -77,10 +81,22 @@ def _settled_cost(job: Job, measurement: Measurement | None) -> Cost | None:
     return Cost(0.0, "refused", why) if why else Cost(AROUND, "trained")
 
 
-def _cost(run: PlannedRun, around: float, results: Mapping[Path, dict[str, Any]]) -> Cost:
-    """The cost of a run that is to be trained."""
+def _begun_cost(run: PlannedRun, folder: Path, around: float) -> Cost | None:
+    """The cost of what is left of a run that was interrupted; None where it has not begun."""
+    epochs = [row["seconds"] for row in RunFolder(folder).rows()]
+    if not epochs:
+        return None
+    left = run.config.train.epochs - len(epochs)
+    return Cost(around + left * sum(epochs) / len(epochs), "measured")
+
+
+def _cost(
+    run: PlannedRun, around: float, results: Mapping[Path, dict[str, Any]], cluster: bool
+) -> Cost:
+    """The cost of a run that is to be trained from the beginning."""
     config = run.config
-    kind, name = _device(config.hardware.accelerator)
+    accelerator = config.hardware.accelerator
+    kind, name = _device("cuda" if cluster and accelerator == "auto" else accelerator)
     rates = [
         result["seconds_per_epoch"] / work_an_epoch(read_config(there))
         for there, result in results.items()

@@ -23,8 +23,8 @@ from torchcno.evaluation.translation import translated
 from torchcno.experiments.build import build_model
 from torchcno.experiments.evaluate import EVALUATED, Evaluation, evaluate_run
 from torchcno.experiments.figures.pictures import Panel, curves, data_uri, field_rows
-from torchcno.experiments.run import Watch, train_run
-from torchcno.experiments.run_config import RunConfig
+from torchcno.experiments.run import Watch, claimed, resume_run, train_run
+from torchcno.experiments.run_config import RunConfig, differences, read_config
 from torchcno.operators.filters import Ideal, Nearest, WindowedSinc
 from torchcno.training import Hardware
 from torchcno.training.run_folder import RunFolder
@@ -99,10 +99,14 @@ class Tour:
 
 def take_tour(out: Path, watch: Watch) -> Tour:
     """Make data, train, evaluate, and compare networks with and without filters."""
-    start, run = time.perf_counter(), out / "run"
-    if (run / "config.yaml").exists():  # of an earlier tour
-        shutil.rmtree(run)
-    result = train_run(tour_config(out), run, watch)
+    start, run, config = time.perf_counter(), out / "run", tour_config(out)
+    if RunFolder(run).has_begun and differences(read_config(run), config):
+        raise ValueError(f"{run} holds another run; choose another --out, or remove it.")
+    if (run / "result.json").exists():  # of an earlier tour
+        with claimed(run, config.hardware):
+            shutil.rmtree(run)
+    begun = RunFolder(run).has_begun
+    result = resume_run(run, watch) if begun else train_run(config, run, watch)
     evaluations = evaluate_run(run, EVALUATED, RESOLUTIONS, SAMPLES, device="cpu")
     translations = [
         translation_error("low-pass filters", WindowedSinc()),

@@ -43,6 +43,14 @@ class Job:
     splits: tuple[str, ...] = EVALUATED  # to evaluate at the end
     gpus: float = 0.0  # of a cluster's resource GPU; 0.25: four such jobs share one
 
+    def __post_init__(self) -> None:
+        hardware = self.config.hardware
+        if hardware.devices * hardware.nodes > 1:
+            raise ValueError(
+                "many runs have a device each, or share one; leave --devices and --nodes out, or "
+                "train the run by itself: cno train."
+            )
+
     @property
     def request(self) -> Request:
         """The job as a plain tree, for another process or another machine."""
@@ -112,9 +120,7 @@ def run_jobs(
     todo = [job for job in jobs if job.folder not in outcomes]
     if todo:
         with workers(parallel or default_parallel(todo[0].config), cluster, todo) as pool:
-            for outcome in _perform_all(todo, pool):
-                outcomes[outcome.job.folder] = outcome
-                report(outcome)
+            outcomes |= {o.job.folder: o for o in _perform_all(todo, pool, report)}
     return [outcomes[job.folder] for job in jobs]
 
 
@@ -129,13 +135,17 @@ def settled(job: Job) -> Outcome | None:
     return None if job.result is None else Outcome(job, "finished", worked=False)
 
 
-def _perform_all(jobs: Sequence[Job], pool: Workers) -> Iterator[Outcome]:
-    """The outcomes of `jobs` as they come."""
-    futures = {pool.submit(job): job for job in jobs}
+def _perform_all(
+    jobs: Sequence[Job], pool: Workers, report: Callable[[Outcome], None]
+) -> list[Outcome]:
+    """The outcomes of `jobs`, each reported as it comes: who is told may take time, or fail."""
+    futures, outcomes = {pool.submit(job): job for job in jobs}, list[Outcome]()
     with stopping_on_error(futures):
         while futures:
             for future in wait(futures, return_when=FIRST_COMPLETED).done:
-                yield outcome_of(futures.pop(future), future)
+                outcomes.append(outcome_of(futures.pop(future), future))
+                report(outcomes[-1])
+    return outcomes
 
 
 def outcome_of(job: Job, future: "Future[Answer]") -> Outcome:
@@ -292,11 +302,9 @@ def _visible_gpus() -> list[str]:
 
 def answer(request: Request) -> Answer:
     """Bring the run of a request to its end in this process, and say how that went."""
-    job = Job(
-        Path(request["folder"]), RunConfig.from_tree(request["config"]), tuple(request["splits"])
-    )
+    folder, splits = Path(request["folder"]), tuple(request["splits"])
     try:
-        finish(job)
+        finish(Job(folder, RunConfig.from_tree(request["config"]), splits))
     except Interrupted as interrupted:
         return {"state": "stopped", "error": str(interrupted)}
     except Diverged as diverged:

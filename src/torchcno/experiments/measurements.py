@@ -67,10 +67,14 @@ class Measurement:
 
 
 def is_of_run(folder: Path, error: float | None) -> bool:
-    """Whether weights with this test error are those of a run; None: nobody knows, so yes."""
-    if error is None:
+    """Whether weights with this test error are those of a run; None: nobody knows, so yes.
+
+    So it is with a run that has no test error.
+    """
+    test = read_json(folder / "result.json")["errors"].get("test")
+    if error is None or test is None:
         return True
-    published = published_error(read_json(folder / "result.json")["errors"]["test"])
+    published = published_error(test)
     return abs(error - published) <= SAME_WEIGHTS * published
 
 

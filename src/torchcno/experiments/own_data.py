@@ -121,6 +121,12 @@ def _refuse_misfits(model: nn.Module, train: Fields, val: Fields) -> None:
                 f"{of_model[0]} and {of_model[1]}; build it with in_channels={channels[0]}, "
                 f"out_channels={channels[1]}."
             )
+    layout = getattr(config, "layout", train.grid.layout)
+    if layout != train.grid.layout:
+        raise ValueError(
+            f"`train` lies on a {train.grid.layout} grid, and the network takes samples to be "
+            f"{layout}; build it with layout={train.grid.layout!r}."
+        )
     if train.grid.layout != val.grid.layout or train.grid.extent != val.grid.extent:
         raise ValueError(
             f"`train` lies on a {train.grid.layout} grid of {train.grid.extent}, `val` on a "

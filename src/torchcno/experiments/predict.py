@@ -1,6 +1,7 @@
 """Predictions from file to file: NumPy arrays and NetCDF files, in physical units."""
 
 import io
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,8 +21,8 @@ def predict_file(
     operator: TrainedOperator, source: Path, target: Path, batch_size: int = 32
 ) -> tuple[int, ...]:
     """Apply `operator` to the inputs in `source`, outputs to `target`; returns their shape."""
-    read = select(READERS, source.suffix, "kind of input file")
-    write = select(WRITERS, target.suffix, "kind of output file")
+    read = select(READERS, source.suffix.lower(), "kind of input file")
+    write = select(WRITERS, target.suffix.lower(), "kind of output file")
     if not source.is_file():
         raise FileNotFoundError(f"{source} does not exist; name a file of inputs.")
     inputs, problem = read(source)
@@ -39,8 +40,10 @@ def read_array(path: Path) -> tuple[Tensor, None]:
     """The array of a .npy file, which says of no problem that it is of it."""
     try:
         array = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is damaged or no .npy file: {error}") from error
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"{path} is an archive of arrays; save one as a .npy file.")
     return real_fields(array, path), None
 
 
@@ -50,7 +53,7 @@ def read_dataset(path: Path) -> tuple[Tensor, str | None]:
         with xarray.open_dataset(path, engine="h5netcdf") as dataset:
             found, problem = ", ".join(map(str, dataset.variables)), dataset.attrs.get("problem")
             array = dataset["input"].values if "input" in dataset else None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ValueError(f"{path} is damaged or no NetCDF-4 file: {error}") from error
     if array is None:
         raise ValueError(f"{path} has no variable `input`; it has {found}.")

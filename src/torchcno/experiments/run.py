@@ -78,12 +78,16 @@ def train_run(
         return begin(config, folder, watch, splits)
 
 
-def resume_run(folder: str | Path, watch: Watch = NO_ONE) -> dict[str, Any]:
+def resume_run(
+    folder: str | Path, watch: Watch = NO_ONE, hardware: Hardware | None = None
+) -> dict[str, Any]:
     """Go on with the interrupted run in `folder`, to the end that it would have come to.
 
-    A finished one is left as it is, with or without its checkpoint and weights.
+    On its devices, or on other `hardware`. A finished run is left as it is, with or without its
+    checkpoint and weights.
     """
     config, folder = read_config(folder), Path(folder)
+    config = replace(config, hardware=hardware or config.hardware)
     with at_work(config, folder, watch) as watch:
         return go_on(config, folder, watch, EVALUATED)
 
@@ -123,6 +127,7 @@ def go_on(config: RunConfig, folder: Path, watch: Watch, splits: Sequence[str]) 
     result = finished_result(folder)
     if result is not None:
         return result if is_first_process(config.hardware) else {}
+    RunFolder(folder).refuse_lone_weights()  # before anything there is written anew
     return _run(config, folder, watch, splits, resume=True)
 
 
@@ -147,6 +152,8 @@ def refuse_existing(folder: Path, config: RunConfig) -> None:
     if not RunFolder(folder).has_begun:
         RunFolder(folder).refuse_weights()
         return
+    if not (folder / "config.yaml").exists():
+        raise ValueError(f"{folder} holds a network that `train_on` made; choose another --out.")
     changed = sorted(differences(read_config(folder), config))
     finished = (folder / "result.json").exists()
     if changed:

@@ -155,7 +155,8 @@ def existing(path: Path) -> Path:
     """`path`, if it is a file of a run folder."""
     folder = path.parent
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} does not exist; name the --out folder of a run.")
+        what = "is no folder" if folder.exists() else "does not exist"
+        raise FileNotFoundError(f"{folder} {what}; name the --out folder of a run.")
     if not path.is_file():
         raise FileNotFoundError(f"{folder} has no {path.name}; {_instead(folder)}")
     return path
@@ -164,6 +165,8 @@ def existing(path: Path) -> Path:
 def _instead(folder: Path) -> str:
     """What to do about a folder that lacks a file of a run."""
     if (folder / "config.yaml").is_file():
+        if not (folder / "result.json").exists():
+            return f"the run is not finished. Go on with it: cno resume {folder}"
         again = f"cno train --config {folder / 'config.yaml'} --out {folder}-again"
         return f"the run came without its weights. Train them: {again}"
     if (folder / "model.json").is_file():

@@ -118,12 +118,13 @@ def planned(
     **fields: Any,
 ) -> PlannedRun:
     """The run of `model` on `problem`; with the first `samples` only, and other `fields` of it."""
-    config = RunConfig.resolve(
-        problem, model, budget.preset, resolution=budget.resolution, seed=seed
-    )
+    config = RunConfig.resolve(problem, model, budget.preset, seed=seed)
+    resolution = budget.resolution or config.resolution
+    size = config.problem.grid(resolution).shape
     config = replace(
         config,
-        architecture=replace(config.architecture, **budget.networks.get(model, {})),
+        resolution=resolution,
+        architecture=replace(config.architecture, size=size, **budget.networks.get(model, {})),
         train=replace(config.train, **budget.training),
     )
     all_samples = config.train.samples or config.problem.samples["train"]
@@ -169,7 +170,7 @@ def ablation(budget: Budget) -> list[PlannedRun]:
 
 def filters(budget: Budget) -> list[PlannedRun]:
     """The filter's width against the upsampling of the activation, and the number of taps."""
-    return [*filter_runs(budget).values(), *list(tap_runs(budget).values())[1:]]
+    return [*filter_runs(budget).values(), *tap_runs(budget).values()]
 
 
 def filter_runs(budget: Budget) -> dict[tuple[int, float], PlannedRun]:
@@ -306,7 +307,7 @@ STUDIES: dict[str, Study] = {
     "spectra": Study("figure 2, left; figure 7", spectra, SPECTRA),
     "scaling": Study("figure 3, right; figure 27", scaling),
     "efficiency": Study("figure 3, left and centre", efficiency),
-    "complexity": Study("figures 25 and 26", complexity, SPECTRA),
+    "complexity": Study("figure 25", complexity, SPECTRA),
 }
 
 
@@ -333,12 +334,19 @@ def run_study(
         Job(folder / run.name, run.config, gpus=_gpus(run.config) if cluster else 0.0)
         for run in runs
     ]
+    complete: dict[Path, Outcome] = {}
+
+    def measure(outcome: Outcome) -> None:
+        complete[outcome.job.folder] = measured(outcome, study(name).measures)
+        if on_update is not None:
+            on_update(complete[outcome.job.folder])
+
     with terminable():
         if parallel == 0:
-            outcomes = run_here(jobs, on_update)
+            run_here(jobs, measure)
         else:
-            outcomes = run_jobs(jobs, parallel=parallel, cluster=cluster, on_update=on_update)
-        return [measured(outcome, study(name).measures) for outcome in outcomes]
+            run_jobs(jobs, parallel=parallel, cluster=cluster, on_update=measure)
+    return [complete[job.folder] for job in jobs]
 
 
 def measured(outcome: Outcome, measurement: Measurement | None) -> Outcome:
@@ -359,20 +367,14 @@ def _gpus(config: RunConfig) -> float:
     return 0.0 if config.hardware.accelerator == "cpu" else 1 / JOBS_A_GPU
 
 
-def run_here(
-    jobs: Sequence[Job], on_update: Callable[[Outcome], None] | None = None
-) -> list[Outcome]:
+def run_here(jobs: Sequence[Job], on_update: Callable[[Outcome], None]) -> None:
     """`run_jobs` in this process: for runs that take less time than a process to begin."""
-    outcomes = []
     for job in jobs:
         outcome = settled(job)
         if outcome is None:
             job.folder.mkdir(parents=True, exist_ok=True)
             found = answer(job.request)
             outcome = Outcome(job, found["state"], found.get("error", ""))
-        outcomes.append(outcome)
-        if on_update is not None:
-            on_update(outcome)
+        on_update(outcome)
         if outcome.state == "stopped":
             raise KeyboardInterrupt
-    return outcomes

@@ -69,7 +69,7 @@ class TrainedOperator(nn.Module):
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}; use 1 or more.")
         u = torch.as_tensor(u)
-        if not u.ndim or not u.numel():
+        if u.ndim < 2 or not u.numel():
             raise ValueError(
                 f"inputs have shape {tuple(u.shape)}; give (sample, channel, *space), one or more "
                 "samples."

@@ -112,7 +112,9 @@ def fit(
     with arithmetic(recipe.precision):  # or Lightning advises to set it
         fabric = launch(hardware)
     train = _selected(train, recipe, fabric.world_size)
-    refuse_zeros(val)
+    refuse_zeros(val, "validation")
+    if recipe.loss != "relative-l1":  # which is relative to a batch, the others to a sample
+        refuse_zeros(train, "training")
     cuda = [fabric.device] if fabric.device.type == "cuda" else []
     if not cuda:
         reuse_memory()

@@ -99,13 +99,13 @@ def validation_error(network: nn.Module, pairs: Pairs, batch_size: int) -> float
     return float(errors.double().mean())
 
 
-def refuse_zeros(val: Pairs) -> None:
+def refuse_zeros(pairs: Pairs, which: str) -> None:
     """Refuse targets that are zero everywhere: no error is relative to them."""
-    targets = filled(val.targets, val.counts)
+    targets = filled(pairs.targets, pairs.counts)
     zero = (~targets.flatten(1).any(1)).nonzero().flatten()
     if len(zero):
         raise ValueError(
-            f"the targets are zero everywhere in {len(zero)} of {len(val)} validation samples, "
+            f"the targets are zero everywhere in {len(zero)} of {len(pairs)} {which} samples, "
             f"first in sample {int(zero[0])}, and no error is relative to zero; leave those "
             "samples out, or scale the outputs otherwise: train_on(…, normalization=…) with an "
             "output_min below the least output."

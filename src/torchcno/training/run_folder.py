@@ -91,16 +91,18 @@ class RunFolder:
 
         Weights without a checkpoint are refused: to begin again would be to write over them.
         """
-        if self.checkpoint.exists():
-            return load_tensors(self.checkpoint)
-        if self.weights.exists():
+        self.refuse_lone_weights()
+        return load_tensors(self.checkpoint) if self.checkpoint.exists() else None
+
+    def refuse_lone_weights(self) -> None:
+        """Refuse to go on where there are weights and no checkpoint."""
+        if self.weights.exists() and not self.checkpoint.exists():
             raise ValueError(
                 f"{self.weights} is there, and no {self.checkpoint} to go on from: it was removed, "
                 "or the run diverged before the first one. Use the weights as they are, bring the "
                 f"checkpoint back, or move {self.path} away and start again, with a smaller "
                 "learning rate where it diverged."
             )
-        return None
 
     def rewind(self, metrics_bytes: int, best: Mapping[str, Tensor]) -> None:
         """Forget what a killed run wrote after the checkpoint that is now gone on from."""

@@ -20,10 +20,16 @@ from torchcno.evaluation.layers import LayerAliasing
 from torchcno.experiments import paper
 from torchcno.experiments.audit import RunAudit, audit_report, audit_run, read_audits
 from torchcno.experiments.evaluate import evaluate_run
-from torchcno.experiments.evidence import Examples, read_errors, read_examples
+from torchcno.experiments.evidence import Examples, read_errors, read_examples, save_examples
 from torchcno.experiments.figures.curves import Size, draw_efficiency, draw_failures, draw_spectra
 from torchcno.experiments.figures.pictures import data_uri, few_colours, png
-from torchcno.experiments.measurements import Spectra, measure_spectra, read_spectra
+from torchcno.experiments.measurements import (
+    RESOLUTIONS,
+    SPECTRA,
+    Spectra,
+    measure_spectra,
+    read_spectra,
+)
 from torchcno.experiments.report.cells import SPLIT_TITLES, Table
 from torchcno.experiments.report.figures import Picture, compared
 from torchcno.experiments.report.markdown import table_1_block
@@ -46,6 +52,10 @@ from torchcno.experiments.report.statements import (
 )
 from torchcno.experiments.report.tables import all_tables, table_1, table_3, table_4, table_13
 from torchcno.experiments.run_config import write_tree
+from torchcno.experiments.search import report as search_report
+from torchcno.experiments.search.report import TrialRow
+from torchcno.experiments.search.space import Space
+from torchcno.experiments.search.study import Search
 from torchcno.experiments.studies import BUDGETS, PlannedRun, efficiency, planned, scaling_series
 from torchcno.training import Hardware
 
@@ -184,6 +194,10 @@ def test_where_the_data_are_not_the_published_ones_is_said(tmp_path):
     note = table_1(Results(tmp_path), "normalized").note
     assert "below 19.50 and 28.30 (in and out) on ours, and 13.60 and 19.90 are published" in note
     assert "regression has 5.20 and 4.60 on it, where FFNN is published with 2.14 and 2.23" in note
+    don["ood"]["floor_percent"] = regression["regression"]["test"] = 0.5
+    write_json({"allen-cahn": {"deeponet": don}}, tmp_path / "validation-output-space.json")
+    write_json(darcy, tmp_path / "validation-darcy.json")
+    assert table_1(Results(tmp_path), "normalized").note == plain_note
 
 
 @pytest.mark.parametrize(
@@ -289,7 +303,17 @@ def test_a_ranking_is_told_only_where_all_models_are_measured(tmp_path):
     assert ours["τ"] == "0.33"  # 14 of 21 pairs of models are in the same order, 7 are not
     assert set(row(table, "Wave equation", "In", "ours, paper").values()) == {"–"}
     assert "the CNO is first in 1 by our errors and in 2 by the published ones" in table.note
-    assert "one initialisation each" in table.note
+    assert "one initialisation each." in table.note  # and no others that would scatter
+
+
+def test_a_summary_of_ranks_is_of_the_first_budget(tmp_path):
+    for budget in ("paper", "best"):
+        for i, model in enumerate(paper.COMPARED):
+            finish(tmp_path, planned(BUDGETS[budget], "poisson", model), test=10.0 - i)
+    finish(tmp_path, planned(PAPER, "poisson", "cno", seed=1), 2.0)
+    note = ranking_table(Results(tmp_path), [("poisson", "test")]).note
+    assert note.startswith("In 1 rows all models are measured (paper), with one initialisation ")
+    assert "how far others scatter Table 1 says" in note
 
 
 def test_the_page_begins_with_what_its_first_table_comes_to(tmp_path):
@@ -363,6 +387,17 @@ def test_a_departure_shows_the_trial_that_follows_the_text(tmp_path):
     assert [cell.value for cell in found.cells[2:]] == [5.24, 4.95, 5.24, 25.3]
 
 
+def test_every_trial_of_a_departure_is_shown(tmp_path):
+    cases = [("darcy", "cno"), ("poisson", "unet"), ("wave", "fno")]
+    for problem, model in cases:
+        finish(tmp_path / "made", planned(PAPER, problem, model), 1.0, epochs=60)
+        made = tmp_path / "made" / "runs" / planned(PAPER, problem, model).name
+        shutil.copytree(made, tmp_path / "trials" / f"{problem}-{model}-patience-50")
+    shutil.copytree(made, tmp_path / "trials" / "wave-fno-gelu-patience-50")  # differs in two
+    trials = {one.labels[-1] for one in departures(Results(tmp_path)).rows if one.labels[-1]}
+    assert trials == {f"{problem}-{model}-patience-50 (60)" for problem, model in cases}
+
+
 def test_numbers_of_the_text_stand_beside_ours(tmp_path):
     results = Results(tmp_path)
     laws = scaling_laws(results)
@@ -374,8 +409,11 @@ def test_numbers_of_the_text_stand_beside_ours(tmp_path):
     assert row(table_3(results), "seconds an epoch", "published")["N_tap = 20"] == "5.26"
     for by, needed in (("published", "20"), ("ours", "–")):
         assert row(modes(results), "Vorticity", "largest error 1%", by) == {"modes": needed}
-    seconds = row(inference_times(results), "Navier-Stokes equations", "published, solver")
+    times = inference_times(results)
+    seconds = row(times, "Navier-Stokes equations", "published, solver")
     assert seconds == {"seconds": "1e-01"}
+    for what in ("solver", "CNO", "FNO"):
+        assert row(times, "Vorticity", f"ours, {what}") == {"seconds": "–"}
 
 
 def write_bench(folder: Path, name: str, device: str, kind: str, **sections: Any) -> None:
@@ -396,9 +434,8 @@ def test_speedups_are_those_of_steps_that_took_turns(tmp_path):
     (tmp_path / "bench-short.json").write_text('{"device": "GPU", ')
     times = ablation_times(Results(tmp_path), ["darcy", "navier-stokes"])
     assert list(row(times, "Darcy flow", "published").values()) == ["1.35", "1.25"]
-    assert list(row(times, "Darcy flow", "ours").values()) == ["–", "–"]
     assert list(row(times, "Navier-Stokes equations", "ours, GPU").values()) == ["1.095", "1.200"]
-    assert len(times.rows) == 4
+    assert len(times.rows) == 3  # none of ours for darcy, which cno bench does not train
 
 
 def test_seconds_a_sample_say_how_they_were_measured(tmp_path):
@@ -412,8 +449,10 @@ def test_seconds_a_sample_say_how_they_were_measured(tmp_path):
     by_a_run = "paper, made up, batches of 32 operation by operation, perhaps beside other runs"
     table = inference_times(Results(tmp_path))
     assert {one.labels: one.cells[0].text for one in table.rows if not one.published} == {
+        ("Vorticity", "ours, solver"): "–",
         ("Vorticity", f"ours, CNO, {by_a_run}"): "1.00e-02",
         ("Vorticity", f"ours, FNO, {by_a_run}"): "1.00e-02",
+        ("Navier-Stokes equations", "ours, solver"): "–",
         (
             "Navier-Stokes equations",
             "ours, CNO, CPU, batches of 256 operation by operation",
@@ -427,7 +466,7 @@ def test_seconds_a_sample_say_how_they_were_measured(tmp_path):
 
 
 def test_the_fitted_law_stands_beside_the_published(tmp_path):
-    law = paper.PowerLaw(0.4, 20_000)
+    law = paper.PowerLaw.through(0.4, 20_000)
     for samples, run in scaling_series(PAPER)["navier-stokes", "cno"].items():
         finish(tmp_path, run, law(samples))
     table = scaling_laws(Results(tmp_path))
@@ -457,10 +496,21 @@ def test_every_table_of_the_paper_is_there_without_any_result(tmp_path):
     for study in ("table1", "resolution", "spectra", "scaling", "efficiency"):
         assert f"cno study {study} --budget paper" in page
     assert len(report.numbers["missing"]["table1, paper"]) == 56
+    (data,) = [picture for picture in report.undrawn if picture.number == "Figure 28"]
+    assert data.remedy == "cno study table1 --budget paper --only 'poisson-*'"
+
+
+def test_a_page_with_a_dash_does_not_say_that_all_is_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(Results, "missing", lambda self: iter(()))
+    report = replace(make_report(tmp_path), pictures=[])
+    assert not report.complete
+    assert "All else is here." not in render(report, no_picture)
+    whole = replace(report, tables=[table for table in report.tables if not table.missing])
+    assert "All else is here." in render(whole, no_picture)
 
 
 def test_the_fitted_law_is_the_one_in_the_numbers(tmp_path):
-    law = paper.PowerLaw(0.4, 20_000)
+    law = paper.PowerLaw.through(0.4, 20_000)
     for samples, run in scaling_series(PAPER)["navier-stokes", "cno"].items():
         finish(tmp_path, run, law(samples))
     report = make_report(tmp_path)
@@ -478,14 +528,39 @@ def test_a_law_of_few_runs_says_so(tmp_path):
     picture = picture_of(tmp_path, "scaling-poisson-paper")
     assert picture.note == "Not measured: FNO; CNO of 128, 256, 512 samples."
     table = scaling_laws(Results(tmp_path))
-    assert row(table, "Poisson equation", "CNO", "ours, paper")["runs"] == "2"
+    ours = row(table, "Poisson equation", "CNO", "ours, paper")
+    assert ours == {"r": "0.00", "N_0": "–", "runs": "2", "parameters": "0.75"}  # it is flat
+
+
+def test_numbers_that_need_no_run_are_not_counted_as_measured(tmp_path):
+    for samples, run in scaling_series(PAPER)["navier-stokes", "cno"].items():
+        finish(tmp_path, run, paper.PowerLaw.through(0.4, 20_000)(samples))
+    laws = len(scaling_series(PAPER))
+    assert scaling_laws(Results(tmp_path)).missing == pytest.approx(1 - 1 / laws)
+
+
+def test_a_figure_that_one_budget_has_is_not_called_unmeasured(tmp_path):
+    for budget, count in (("paper", 2), ("best", 1)):
+        runs = scaling_series(BUDGETS[budget])["poisson", "cno"]
+        for samples in list(runs)[:count]:
+            finish(tmp_path, runs[samples], 100 / samples)
+    report = make_report(tmp_path)
+    assert "Figure 27, left" in {picture.number for picture in report.undrawn}
+    assert "Figure 27, left" not in report.unfilled
+    assert "Figure 27, right" in report.unfilled
+    # Published laws are drawn of the flow alone.
+    assert "published" not in picture_of(tmp_path, "scaling-poisson-paper").caption
+    assert "published" in picture_of(tmp_path, "scaling-navier-stokes-paper").caption
 
 
 def test_efficiency_is_drawn_from_validation_errors(tmp_path):
-    for i, run in enumerate(efficiency(PAPER)):
+    *runs, diverged = efficiency(PAPER)
+    for i, run in enumerate(runs):
         finish(tmp_path, run, test=3.0 + i)
+    finish(tmp_path, diverged, test=np.nan)
     picture = picture_of(tmp_path, "figure-3-left-paper")
     assert picture.draw is not None
+    assert len(picture.numbers["FNO"]) == 7
     errors = [size["error"] for size in picture.numbers["CNO"]]
     assert errors == pytest.approx([3.0 + i for i in range(8)])
     small = [run.name.endswith("-width16") for run in efficiency(PAPER)[:8]]
@@ -730,14 +805,11 @@ def test_one_model_with_spectra_is_enough_for_figure_25(tiny_run, tmp_path):
 
 
 def test_every_committed_measurement_is_of_the_run_beside_it():
-    results = Results(Path(__file__).parents[3] / "results")
-    curves = [
-        (run, curve)
-        for run in compared(results, "navier-stokes").values()
-        if (results.run_folder(run) / "resolution.json").exists()
-        and (curve := results.resolutions(run, run.name))
-    ]
-    assert len(curves) == len(list(results.folder.glob("runs/*/resolution.json")))
+    results = Path(__file__).parents[3] / "results"
+    for measurement in (RESOLUTIONS, SPECTRA):
+        folders = [path.parent for path in results.glob(f"runs/*/{measurement.file}")]
+        assert folders
+        assert [folder.name for folder in folders if measurement.is_foreign(folder)] == []
 
 
 def test_a_figure_names_the_models_that_it_lacks(tiny_run, tmp_path):
@@ -746,6 +818,86 @@ def test_a_figure_names_the_models_that_it_lacks(tiny_run, tmp_path):
     finish(tmp_path, planned(BUDGETS["best"], "poisson", "fno"), 4.0)  # no errors of its samples
     assert picture_of(tmp_path, "figure-5").note == "Not measured: FNO, best; UNet."
     assert picture_of(tmp_path, "figure-6").note == "Not measured: FNO, best; UNet."
+
+
+def keep_errors(folder: Path, run: PlannedRun, **splits: list[float]) -> None:
+    """Errors of samples, and samples, as a finished run of these splits keeps them."""
+    where = folder / "runs" / run.name
+    arrays = {f"{split}/normalized": np.array(values) for split, values in splits.items()}
+    np.savez(where / "errors.npz", **arrays)
+    save_examples({split: Examples(*torch.rand(3, 2, 1, 8, 8)) for split in splits}, where)
+
+
+def test_a_figure_of_samples_compares_models_that_have_every_split(tmp_path):
+    cno, fno = (planned(PAPER, "poisson", model) for model in ("cno", "fno"))
+    for run in (cno, fno):
+        finish(tmp_path, run, 1.0)
+    keep_errors(tmp_path, cno, test=[0.01, 0.02], ood=[0.03, 0.02])
+    keep_errors(tmp_path, fno, test=[0.01, 0.02])
+    for name in ("figure-5", "figure-6"):
+        picture = picture_of(tmp_path, name)
+        assert picture.draw() is not None
+        assert picture.note == "Not measured: FNO; UNet."
+    assert picture.numbers == {"in": {"CNO": 1.0}, "out": {"CNO": 3.0}}
+
+
+def test_errors_that_no_logarithm_has_are_left_out_of_their_figure_and_counted(tmp_path):
+    run = planned(PAPER, "poisson", "cno")
+    finish(tmp_path, run, 1.0)
+    keep_errors(tmp_path, run, test=[0.01, np.nan, 0.01, 0.0], ood=[np.inf, 0.02])
+    picture = picture_of(tmp_path, "figure-5")
+    assert picture.draw() is not None
+    medians = {title: models["CNO"]["q50"] for title, models in picture.numbers.items()}
+    assert list(medians.values()) == [1.0, 2.0]
+    assert picture.note.endswith("Errors that are zero or not finite, left out: 3 of CNO.")
+
+
+def test_an_error_that_is_no_number_is_not_measured_and_told(tmp_path):
+    for model in paper.COMPARED:
+        finish(tmp_path, planned(PAPER, "poisson", model), np.nan if model == "ffnn" else 1.0)
+    results = Results(tmp_path)
+    ours = row(table_1(results, "normalized"), "Poisson equation", "In", "ours, paper")
+    assert ours["FFNN"] == "–"
+    assert not any(text.endswith("*") for text in ours.values())
+    assert not rankings(results, [("poisson", "test")])
+    (words,) = [words for words in results.deviations if "nan" in words]
+    assert words == "its error of test is nan, and left out; its configuration is not there"
+    assert results.deviations[words] == ["poisson-ffnn-paper-0"]
+    _, numbers, _ = write_report(make_report(tmp_path), tmp_path / "page.html")
+    assert "NaN" not in numbers.read_text()
+
+
+@pytest.mark.parametrize("file", ["audit-ns", "audit-navier-stokes-cpu", "audit-mine"])
+def test_the_name_of_an_audit_is_free(tmp_path, file):
+    run = planned(PAPER, "navier-stokes", "cno")
+    finish(tmp_path, run, 5.0)
+    layers = (LayerAliasing("sigma", "ReLU", (8, 8), (8, 8), 1e-2),)
+    name = "heat" if file == "audit-mine" else run.name
+    audit = RunAudit(name, "periodic", (8, 8), (), (), layers, error=5.0)
+    write_json(audit_report([audit], threshold=0.01), tmp_path / f"{file}.json")
+    picture = picture_of(tmp_path, file)
+    title, shown = {"heat": ("mine", "heat")}.get(name, ("Navier-Stokes equations", "CNO"))
+    assert picture.title.startswith(f"{title}: ")
+    assert picture.numbers.keys() == {shown}
+    assert picture.remedy.endswith(str(tmp_path / f"{file}.json"))
+
+
+def test_a_search_of_another_model_has_its_name(tmp_path):
+    write_search(tmp_path)
+    result = tmp_path / "search-poisson-cno" / "result.json"
+    result.write_text(json.dumps({"problem": "poisson", "model": "mine"}))
+    assert picture_of(tmp_path, "search-poisson-cno").numbers.keys() == {"mine"}
+
+
+def test_a_search_of_a_model_without_a_title_is_reported(
+    tiny_config, tiny_run, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(search_report, "MODEL_TITLES", {})
+    search = Search(Space.of(tiny_config, {"model.width": (4, 8)}))
+    choice = search.space.draw(0, 0)
+    trial = TrialRow(0, "finished", 0.01, 1000, 0.5, "CPU", choice, str(tiny_run), "")
+    assert search_report.write_report(search, [trial], tmp_path, "cpu")["model"] == "cno"
+    assert (tmp_path / "figure.png").exists()
 
 
 def test_searches_and_audits_are_shown(tiny_run, tmp_path):

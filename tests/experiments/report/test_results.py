@@ -61,6 +61,29 @@ def test_what_other_weights_measured_is_missing_until_it_is_made_again(tiny_run,
     assert name not in " ".join(missing(Results(tmp_path), "spectra"))
 
 
+@pytest.mark.parametrize(
+    ("names", "budgets"),
+    [
+        ((), ["paper", "best"]),
+        (("poisson-cno-quick-0",), ["quick"]),
+        (("poisson-cno-quick-0", "poisson-cno-paper-0"), ["paper"]),
+        (("poisson-cno-quick-look", "poisson-cno-paper-0"), ["paper"]),
+        (("poisson-cno-best-case", "poisson-cno-paper-0"), ["paper"]),
+    ],
+)
+def test_the_budgets_of_a_page_are_those_that_plan_its_runs(tiny_run, tmp_path, names, budgets):
+    (tmp_path / "runs").mkdir()
+    for name in names:
+        (tmp_path / "runs" / name).symlink_to(tiny_run)
+    results = Results(tmp_path)
+    assert [budget.name for budget in results.budgets] == budgets
+    page = render(make_report(tmp_path), embed=lambda picture: "")
+    others = [n for n in names if n.split("-")[2] not in budgets or not n.endswith("-0")]
+    assert results.unplanned == others
+    said = f"Runs of no study of this page, not shown: {', '.join(others)}."
+    assert (said in page) == bool(others)
+
+
 @pytest.fixture
 def damaged(tiny_run, tmp_path) -> dict[str, str]:
     """Runs in `tmp_path`, the first whole and the others each with a damaged file, by their names.

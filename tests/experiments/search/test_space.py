@@ -73,8 +73,16 @@ def test_no_configuration_is_drawn_twice():
     drawn = {tuple(space.draw(0, number).values()) for number in range(4)}
     assert drawn == {(width, layers) for width in (32, 64) for layers in (4, 8)}
     assert (space.count(3), space.count(30)) == (3, 4)
-    with pytest.raises(ValueError, match="beyond 4 configurations no valid one"):
+    with pytest.raises(ValueError, match="no more than 4 valid configurations"):
         space.draw(0, 4)
+
+
+def test_what_is_counted_can_be_drawn_however_rare():
+    base = RunConfig.resolve("poisson", "ffnn", "paper")
+    ranges = {"model.width": (8, *range(512, 1536)), "model.layers": (4,)}
+    space = Space(base, ranges, max_parameters=10**6)
+    assert space.count(30) == 1
+    assert all(space.draw(seed, 0)["model.width"] == 8 for seed in range(3))
 
 
 def test_fixed_fields_keep_the_values_of_the_base():

@@ -18,6 +18,7 @@ class Cell:
     value: float | str | Mapping[str, float] | None = None
     text: str = "–"
     best: bool = False
+    given: bool = False  # known without any run
 
     @property
     def rank(self) -> float | None:
@@ -53,9 +54,9 @@ class Table:
 
     @property
     def missing(self) -> float:
-        """Which part of our numbers is not measured."""
+        """Which part of our numbers is not measured, of those that need a run."""
         cells = [cell for row in self.rows if not row.published for cell in row.cells]
-        places = [cell for cell in cells if cell.text]
+        places = [cell for cell in cells if cell.text and not cell.given]
         return sum(cell.value is None for cell in places) / max(len(places), 1)
 
     @property
@@ -95,6 +96,11 @@ def plain(value: float | str | None, form: str = "g") -> Cell:
     if value is None:
         return Cell()
     return Cell(value, value if isinstance(value, str) else f"{value:{form}}")
+
+
+def given(cell: Cell) -> Cell:
+    """The cell as one that needs no run."""
+    return replace(cell, given=True)
 
 
 def ends(values: Range) -> Cell:

@@ -1,6 +1,7 @@
 """Which figures the report has: found in results, under their numbers in the paper."""
 
 import csv
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -54,6 +55,7 @@ from torchcno.experiments.studies import (
     scaling_series,
     spectra,
 )
+from torchcno.problems import PROBLEMS
 
 BEYOND = 99  # the place of figures that the paper does not have
 
@@ -162,7 +164,7 @@ def mesh_picture(results: Results) -> Iterator[Picture]:
 def distributions(results: Results) -> Iterator[Picture]:
     """Figures 5, 8, 10 …: how errors spread over samples."""
     for problem in covered(results, paper.PROBLEM_TITLES):
-        errors: dict[str, dict[str, Any]] = {
+        kept: dict[str, dict[str, Any]] = {
             title: {
                 name: found
                 for name, run in compared(results, problem).items()
@@ -170,6 +172,12 @@ def distributions(results: Results) -> Iterator[Picture]:
             }
             for split, title in HEADINGS.items()
         }
+        drawable = {
+            title: {name: some for name, one in models.items() if (some := one[_drawn(one)]).size}
+            for title, models in kept.items()
+        }
+        errors = in_every_split(drawable)
+        first = errors[HEADINGS["test"]]
         yield Picture(
             f"figure-{paper.DISTRIBUTION_FIGURES[problem]}",
             f"Figure {paper.DISTRIBUTION_FIGURES[problem]}",
@@ -180,9 +188,29 @@ def distributions(results: Results) -> Iterator[Picture]:
                 title: {name: _quartiles(values) for name, values in models.items()}
                 for title, models in errors.items()
             },
-            note_of(absent(results, problem, errors[HEADINGS["test"]])),
+            " ".join(filter(None, (note_of(absent(results, problem, first)), _undrawn(kept)))),
             "Vertical lines are medians. Errors are those of Table 1, of fields scaled as there.",
         )
+
+
+def in_every_split(found: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By split the models that every split has: a figure compares the same ones in all."""
+    whole = [name for name in next(iter(found.values())) if all(name in m for m in found.values())]
+    return {split: {name: models[name] for name in whole} for split, models in found.items()}
+
+
+def _drawn(errors: Any) -> Any:
+    """Which errors a logarithmic axis can show."""
+    return np.isfinite(errors) & (errors > 0)
+
+
+def _undrawn(errors: Mapping[str, Mapping[str, Any]]) -> str:
+    """How many errors of whom a logarithmic axis cannot show."""
+    lost: Counter[str] = Counter()
+    for models in errors.values():
+        lost.update({name: int((~_drawn(one)).sum()) for name, one in models.items()})
+    said = [f"{number} of {name}" for name, number in lost.items() if number]
+    return f"Errors that are zero or not finite, left out: {'; '.join(said)}." if said else ""
 
 
 def _quartiles(errors: Any) -> dict[str, float]:
@@ -196,7 +224,9 @@ def examples(results: Results) -> Iterator[Picture]:
     for problem in covered(results, paper.PROBLEM_TITLES):
         runs = compared(results, problem)
         splits = {title.lower(): split for split, title in SPLIT_TITLES.items()}
-        found = {title: _examples(results, runs, split) for title, split in splits.items()}
+        found = in_every_split(
+            {title: _examples(results, runs, split) for title, split in splits.items()}
+        )
         errors = {title: _first_errors(results, runs, split) for title, split in splits.items()}
         yield Picture(
             f"figure-{paper.SAMPLE_FIGURES[problem]}",
@@ -204,8 +234,16 @@ def examples(results: Results) -> Iterator[Picture]:
             f"{problem_title(problem)}: samples and predictions",
             partial(draw_examples, found, errors) if all(found.values()) else None,
             _remedy("table1", results.budgets[0], f"{problem}-*"),
-            note=note_of(absent(results, problem, found["in"])),
-            caption="The first sample in and out of distribution. Predictions have the colours of "
+            {
+                title: {
+                    name: rounded(100 * error)
+                    for name, error in by_model.items()
+                    if name in found[title]
+                }
+                for title, by_model in errors.items()
+            },
+            note_of(absent(results, problem, found["in"])),
+            "The first sample in and out of distribution. Predictions have the colours of "
             "their truth, each |error| its own scale; above it stands the relative L1 error of "
             "the sample, of fields scaled as in Table 1.",
         )
@@ -244,7 +282,7 @@ def data_pictures(results: Results) -> Iterator[Picture]:
             f"Figure {paper.DATA_FIGURES[problem]}",
             f"{problem_title(problem)}: inputs and outputs",
             partial(draw_data, found) if found else None,
-            f"cno problems {problem} --plot {problem}.png",
+            _remedy("table1", results.budgets[0], f"{problem}-*"),
             caption="Inputs above, their outputs below, each with its own colour scale.",
         )
 
@@ -340,17 +378,19 @@ def scaling_pictures(results: Results) -> Iterator[Picture]:
                 _remedy("scaling", budget),
                 {name: _scaling_numbers(one) for name, one in found.items()},
                 note_of(missing),
-                "Lines are the laws E = (N/N₀)^−r fitted to the points; the published are dotted.",
+                "Lines are the laws E = (N/N₀)^−r fitted to the points"
+                + ("; the published are dotted." if problem == FLOW else "."),
             )
 
 
 def _scaling_numbers(one: Scaling) -> dict[str, Any]:
     law = one.law
+    needed = law and law.samples_for_one_percent
     return {
         "samples": list(one.samples),
         "errors_percent": list(one.errors),
         "rate": law and rounded(law.rate),
-        "samples_for_one_percent": law and rounded(law.samples_for_one_percent),
+        "samples_for_one_percent": needed and rounded(needed),
     }
 
 
@@ -362,7 +402,7 @@ def efficiency_pictures(results: Results) -> Iterator[Picture]:
         found: dict[str, list[Size]] = {paper.MODEL_TITLES[model]: [] for model in EFFICIENCY}
         for run in efficiency(budget):
             result = results.finished.get(run.name)
-            if result is not None:
+            if result is not None and np.isfinite(result["best_validation_error"]):
                 sizes = found[paper.MODEL_TITLES[run.config.model]]
                 sizes.append(Size.of(result, small=run.name == small))
         enough = any(len(sizes) > 1 for sizes in found.values())
@@ -385,7 +425,8 @@ def search_pictures(results: Results) -> Iterator[Picture]:
         search = results.extra(f"{path.parent.name}/result.json") or {}
         if search:
             title = f"{problem_title(search['problem'])}: the trials of a search"
-            sizes = {paper.MODEL_TITLES[search["model"]]: read_trials(path)}
+            model = search["model"]
+            sizes = {paper.MODEL_TITLES.get(model, model): read_trials(path)}
             caption = "A point is a trial."
             yield _sizes(Picture(path.parent.name, "Search", title, caption=caption), sizes)
 
@@ -468,17 +509,21 @@ def complexity_picture(results: Results) -> Iterator[Picture]:
 def audit_pictures(results: Results) -> Iterator[Picture]:
     """Aliasing, which the paper argues about and does not measure: `cno audit --json`."""
     for path in sorted(results.folder.glob("audit-*.json")):
-        problem = path.stem.removeprefix("audit-")
-        titles = {run.name: title for title, run in compared(results, problem).items()}
-        measured = [replace(a, name=titles.get(a.name, a.name)) for a in read_audits(path)]
-        foreign = [a.name for a in measured if not _is_of_its_run(results, problem, a)]
+        found = read_audits(path)
+        problem = _audited(path, found)
+        runs = compared(results, problem) if problem else {}
+        titles = {run.name: title for title, run in runs.items()}
+        measured = [replace(a, name=titles.get(a.name, a.name)) for a in found]
+        foreign = [a.name for a in measured if not _is_of_its_run(results, runs, a)]
+        lacking = absent(results, problem, [a.name for a in measured]) if problem else []
+        subject = problem_title(problem) if problem else path.stem.removeprefix("audit-")
         audits = [a for a in measured if a.name not in foreign]
         yield Picture(
             path.stem,
             "Aliasing",
-            f"{problem_title(problem)}: between grids, under translations, and layer by layer",
+            f"{subject}: between grids, under translations, and layer by layer",
             partial(draw_audits, audits) if audits else None,
-            "cno audit RUN [RUN ...] --json " + path.name,
+            f"cno audit RUN [RUN ...] --json {path}",
             {
                 audit.name: {
                     "folded": {str(rung.size[-1]): rung.folded for rung in audit.ladder},
@@ -487,7 +532,7 @@ def audit_pictures(results: Results) -> Iterator[Picture]:
                 }
                 for audit in audits
             },
-            note_of(absent(results, problem, [a.name for a in measured]), foreign),
+            note_of(lacking, foreign),
             "Above, relative L2 errors: of the output on a grid against that on the finest, in the "
             "modes that the grid has (left), and of the output of a moved input against the moved "
             "output (right). Below: the energy beyond the band of the grid, which sampling folds "
@@ -495,9 +540,16 @@ def audit_pictures(results: Results) -> Iterator[Picture]:
         )
 
 
-def _is_of_its_run(results: Results, problem: str, audit: RunAudit) -> bool:
+def _audited(path: Path, audits: Iterable[RunAudit]) -> str | None:
+    """The problem that the file's name or else a run's begins with; None: nobody knows."""
+    names = [path.stem.removeprefix("audit-"), *(audit.name for audit in audits)]
+    known = (p for name in names for p in PROBLEMS if f"{name}-".startswith(f"{p}-"))
+    return next(known, None)
+
+
+def _is_of_its_run(results: Results, runs: Mapping[str, PlannedRun], audit: RunAudit) -> bool:
     """Whether an audit was made with the weights of the run that has its title."""
-    run = compared(results, problem).get(audit.name)
+    run = runs.get(audit.name)
     if run is None:  # of no run of these results, and shown by its own name
         return True
     return is_of_run(results.run_folder(run), audit.error)

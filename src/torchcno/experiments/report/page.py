@@ -3,8 +3,9 @@
 The same results make the same page: nothing on it depends on when or where it was rendered.
 """
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,12 +44,21 @@ class Report:
     def unfilled(self) -> list[str]:
         """The numbers of tables and figures that have a place on the page and few measurements."""
         half = [table.number for table in self.tables if table.missing > 0.5]
-        return list(dict.fromkeys([*half, *(picture.number for picture in self.undrawn)]))
+        drawn = {picture.number for picture in self.drawn}  # for one budget, not for another
+        undrawn = [picture.number for picture in self.undrawn if picture.number not in drawn]
+        return list(dict.fromkeys([*half, *undrawn]))
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that has a place on the page is measured."""
+        dashes = any(table.missing for table in self.tables)
+        lacking = any(names for _, _, names, _ in self.results.missing())
+        return not (dashes or lacking or self.undrawn or self.results.damaged)
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """Every number of the page."""
-        return {
+        """Every number of the page; JSON has none that is not finite, so these are null."""
+        numbers = {
             "runs": sorted(self.results.finished),
             "tables": {table.name: table.numbers for table in self.tables},
             "figures": {picture.name: picture.numbers for picture in self.drawn},
@@ -60,6 +70,16 @@ class Report:
             "unreadable": {one.name: one.damage.file.name for one in self.results.unreadable()},
             "deviations": self.results.deviations,
         }
+        return {key: _finite(value) for key, value in numbers.items()}
+
+
+def _finite(value: Any) -> Any:
+    """The same with None for numbers that are not finite, however deep."""
+    if isinstance(value, Mapping):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def make_report(folder: Path) -> Report:

@@ -1,11 +1,11 @@
 """What our preset `paper` runs, beside what the paper says: its text, and its tables 6 to 12."""
 
 from functools import cache
+from itertools import product
 from typing import Any
 
 import torch
 
-from torchcno.evaluation.errors import published_error
 from torchcno.experiments import paper
 from torchcno.experiments.build import build_model, model_class, model_config, parameter_count
 from torchcno.experiments.evaluate import EVALUATED
@@ -16,10 +16,11 @@ from torchcno.experiments.report.cells import (
     Row,
     Table,
     begun,
+    given,
     percent,
     plain,
 )
-from torchcno.experiments.report.results import Results
+from torchcno.experiments.report.results import Results, median_error
 from torchcno.experiments.run_config import RunConfig
 from torchcno.experiments.run_files import find_damage
 from torchcno.experiments.studies import BUDGETS, planned
@@ -32,12 +33,9 @@ FIELD_TITLES = {
     "epochs_a_step": "epochs a step of γ",
     "lift_layers": "layers of the lifting",
 }
-# Trials that follow the text in one field (docs/training.md): problem, model and what differs.
-TRIALS = {
-    "patience": [("poisson", "cno", "patience-50")],
-    "epochs_a_step": [("poisson", "fno", "every-epoch"), ("wave", "fno", "every-epoch")],
-    "activation": [("navier-stokes", "fno", "gelu")],
-}
+# What trials that follow the text in one field are called after <problem>-<model>
+# (docs/training.md). Every one that is there is shown.
+TRIALS = {"patience": "patience-50", "epochs_a_step": "every-epoch", "activation": "gelu"}
 NOT_FIELDS = (
     "What is no field is not compared. DON's residual blocks are 0.9 v + 0.1 W σ(v) where the text "
     "has v + K σ(K v), its branch pools over 4 points where the text has 2, and its initial "
@@ -63,7 +61,7 @@ def departures(results: Results) -> Table:
                     by_value.setdefault(value, []).append(model)
         for value, models in by_value.items():
             title = FIELD_TITLES.get(statement.field, statement.field)
-            said = plain(statement.value), plain("none" if value is None else value)
+            said = given(plain(statement.value)), given(plain("none" if value is None else value))
             labels = title, _together(models), statement.place
             rows += begun(
                 [
@@ -102,7 +100,8 @@ def _config(model: str, problem: str) -> RunConfig:
 
 def _trials(results: Results, field: str, models: list[str]) -> list[tuple[str, list[Cell]]]:
     """The trials of a field on those models, or one line without any."""
-    found = [_trial(results, *trial) for trial in TRIALS.get(field, []) if trial[1] in models]
+    every = product(paper.PROBLEM_TITLES, models) if field in TRIALS else ()
+    found = [_trial(results, problem, model, TRIALS[field]) for problem, model in every]
     return [trial for trial in found if trial is not None] or [("", [EMPTY] * 4)]
 
 
@@ -117,7 +116,7 @@ def _trial(
     trial = results.extra(f"trials/{name}/result.json")
     if trial is None:
         return None
-    by_text = [published_error(trial["errors"][split]) for split in EVALUATED]
+    by_text = [median_error(trial["errors"].get(split)) for split in EVALUATED]
     run = planned(BUDGETS["paper"], problem, model)
     by_ours = [results.error(run, split) for split in EVALUATED]
     return f"{name} ({trial['epochs']})", [percent(error) for error in (*by_text, *by_ours)]

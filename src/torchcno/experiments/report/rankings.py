@@ -101,7 +101,7 @@ def ranking_table(results: Results, cases: Sequence[tuple[str, str]]) -> Table:
         ("problem", "split", "by"),
         (*(paper.MODEL_TITLES[m] for m in paper.COMPARED), "τ"),
         tuple(rows),
-        _summary(found),
+        _summary(results, found),
     )
 
 
@@ -170,15 +170,23 @@ def _cells(errors: Mapping[str, float]) -> tuple[Cell, ...]:
     return tuple(Cell(rank, str(rank), best=rank == 1) for rank in cells)
 
 
-def _summary(found: Sequence[Ranking]) -> str:
-    """In how many rows the best model is the paper's, and in how many it is the CNO."""
-    if not found:
+def _summary(results: Results, found: Sequence[Ranking]) -> str:
+    """Of the first budget: in how many rows the best model is the paper's, or the CNO."""
+    budget = results.budgets[0]
+    whole = [one for one in found if one.budget == budget]
+    if not whole:
         return "In no row are all models measured yet, so nothing is said of their ranking."
-    met = sum(one.same_winner for one in found)
-    by_us, by_paper = _cno_first(found)
+    met = sum(one.same_winner for one in whole)
+    by_us, by_paper = _cno_first(whole)
+    scatter = "; how far others scatter Table 1 says, and with them models change places"
+    seeds = any(
+        len(results.errors_by_seed(budget, one.problem, model, one.split)) > 1
+        for one in whole
+        for model in paper.SEEDED
+    )
     return (
-        f"In {len(found)} rows all models are measured, with one initialisation each; how far "
-        f"others scatter Table 1 says, and with them models change places. In {met} of these rows "
-        f"the best model is the paper's; the CNO is first in {by_us} by our errors and in "
-        f"{by_paper} by the published ones. Equal errors share a rank."
+        f"In {len(whole)} rows all models are measured ({budget.name}), with one initialisation "
+        f"each{scatter if seeds else ''}. In {met} of these rows the best model is the paper's; "
+        f"the CNO is first in {by_us} by our errors and in {by_paper} by the published ones. "
+        "Equal errors share a rank."
     )

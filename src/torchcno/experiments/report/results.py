@@ -1,5 +1,6 @@
 """What was measured: the finished runs in a folder of results, found by the names of the plan."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,10 +34,14 @@ class Results:
 
     @cached_property
     def budgets(self) -> list[Budget]:
-        """Those of which there are runs; the measured ones where there is nothing yet."""
-        names = [*self.finished, *self.damaged]
-        there = [b for b in BUDGETS.values() if any(f"-{b.name}-" in name for name in names)]
-        return there or [b for b in BUDGETS.values() if not b.trial]
+        """Those that plan runs of these; the measured ones where there is nothing yet.
+
+        A trial beside measurements is none of them.
+        """
+        names = {*self.finished, *self.damaged}
+        there = [b for b in BUDGETS.values() if names & _names(b)]
+        measured = [b for b in BUDGETS.values() if not b.trial]
+        return [b for b in there if b in measured] or there or measured
 
     @cached_property
     def finished(self) -> Mapping[str, dict[str, Any]]:
@@ -74,7 +79,7 @@ class Results:
     def mean_error(self, run: PlannedRun, split: str) -> float | None:
         """The mean of the same, of scaled fields."""
         summary = self.finished.get(run.name, {}).get("errors", {}).get(split, {})
-        return summary.get("relative_l1_mean_percent", {}).get("normalized")
+        return _known(summary.get("relative_l1_mean_percent", {}).get("normalized"))
 
     def errors_by_seed(
         self, budget: Budget, problem: str, model: str, split: str = "test"
@@ -91,10 +96,10 @@ class Results:
     def linear_error(self, problem: str, split: str, space: str = "normalized") -> float | None:
         """The same of the best linear map (`validation/linear.py`)."""
         found = (self.extra("validation-linear.json") or {}).get(problem, {"errors": {}})
-        return _median(found["errors"].get(split), space)
+        return median_error(found["errors"].get(split), space)
 
     def _median(self, run: PlannedRun, key: str, split: str, space: str) -> float | None:
-        return _median(self.finished.get(run.name, {}).get(key, {}).get(split), space)
+        return median_error(self.finished.get(run.name, {}).get(key, {}).get(split), space)
 
     def resolutions(self, run: PlannedRun, title: str) -> ResolutionCurve | None:
         """The published error against the resolution; None where the run was not measured so."""
@@ -128,6 +133,12 @@ class Results:
             for name, damage in self.damaged.items()
         ]
 
+    @property
+    def unplanned(self) -> list[str]:
+        """The finished runs that no study of the page has: they are nowhere on it."""
+        names = {run.name for _, _, runs in self.plan for run in runs}
+        return sorted(self.finished.keys() - names)
+
     @cached_property
     def deviations(self) -> Mapping[str, list[str]]:
         """What of finished runs is not as planned, and of which; runs of no plan are left out."""
@@ -139,6 +150,9 @@ class Results:
         return found
 
     def _deviations(self, run: PlannedRun) -> list[str]:
+        return [*_not_finite(self.finished[run.name]["errors"]), *self._changed(run)]
+
+    def _changed(self, run: PlannedRun) -> list[str]:
         folder = self.run_folder(run)
         if not (folder / "config.yaml").exists():
             return ["its configuration is not there"]
@@ -167,8 +181,30 @@ class Results:
         return read_json(path) if path.exists() else None
 
 
-def _median(summary: Mapping[str, Any] | None, space: str) -> float | None:
-    return None if summary is None else float(summary["relative_l1_median_percent"][space])
+def median_error(summary: Mapping[str, Any] | None, space: str = "normalized") -> float | None:
+    """The median of the relative L1 error in percent; None: not measured, or not finite."""
+    return None if summary is None else _known(summary["relative_l1_median_percent"].get(space))
+
+
+def _known(value: float | None) -> float | None:
+    """A number, where it is one: nan and infinities measure nothing."""
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def _not_finite(errors: Mapping[str, Any]) -> list[str]:
+    """Which medians of a run are no numbers, in words."""
+    found = {
+        (split, str(value))
+        for split, summary in errors.items()
+        for value in summary["relative_l1_median_percent"].values()
+        if not math.isfinite(value)
+    }
+    return [f"its error of {split} is {value}, and left out" for split, value in sorted(found)]
+
+
+def _names(budget: Budget) -> set[str]:
+    """What the runs of a budget are called, of all studies."""
+    return {run.name for study in STUDIES.values() for run in study.runs(budget)}
 
 
 def _bench(path: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from torchcno.experiments.report.cells import (
     Table,
     begun,
     ends,
+    given,
     ours,
     plain,
     problem_title,
@@ -96,7 +97,8 @@ def scaling_laws(results: Results) -> Table:
         f"The text's best CNO has {paper.SCALING_PARAMETERS['cno']:g}M parameters, and its "
         f"settings are not given. That of Table 12 has {paper.PARAMETERS[FLOW]['cno']:g}M: ours is "
         f"that one. The rate of {paper.FIGURE_27_CNO_RATE:g} is given beside Figure 27 for CNO "
-        "without saying on which problem. Printed is (N_0 / N)^(-r), which would grow with N.",
+        "without saying on which problem. Printed is (N_0 / N)^(-r), which would grow with N. "
+        "Errors that do not fall with N have no N_0.",
     )
 
 
@@ -108,19 +110,21 @@ def _published_law(problem: str, label: str) -> tuple[Cell, ...]:
     law = paper.SCALING.get(label)
     if law is None:
         return plain(paper.SMALL_CNO_RATE), Cell(), EMPTY, size
-    return plain(law.rate), plain(law.samples_for_one_percent, ".0f"), EMPTY, size
+    samples = law.samples_for_one_percent
+    return plain(law.rate), plain(samples and rounded(samples), ".0f"), EMPTY, size
 
 
 def _our_law(results: Results, runs: Mapping[int, PlannedRun]) -> tuple[Cell, ...]:
     config = next(iter(runs.values())).config
     count = parameter_count(config.model, config.architecture)
-    size = plain(millions(config.model, count), ".2f")
+    size = given(plain(millions(config.model, count), ".2f"))
     found = scaling_of(results, runs)
-    number = plain(len(found.samples)) if found.samples else Cell()
+    number = given(plain(len(found.samples)) if found.samples else Cell())
     if found.law is None:
         return Cell(), Cell(), number, size
     rate, samples = found.law.rate, found.law.samples_for_one_percent
-    return plain(rounded(rate), ".2f"), plain(rounded(samples), ".0f"), number, size
+    needed = Cell() if samples is None else plain(rounded(samples), ".0f")
+    return plain(rounded(rate), "z.2f"), needed, number, size
 
 
 def series_title(label: str) -> str:
@@ -169,10 +173,13 @@ def inference_times(results: Results) -> Table:
     for problem, published in paper.SECONDS.items():
         title = problem_title(problem)
         said = {paper.MODEL_TITLES.get(what, what): value for what, value in published.items()}
-        found = _solver_seconds(results, problem)
-        for model in published:
-            if model in paper.MODEL_TITLES:
-                found += _network_seconds(results, problem, model)
+        found: list[tuple[str, float | None]] = []
+        for what in published:
+            if what in paper.MODEL_TITLES:
+                measured = _network_seconds(results, problem, what)
+            else:
+                measured = _solver_seconds(results, problem)
+            found += measured or [(paper.MODEL_TITLES.get(what, what), None)]
         group = [
             Row((title, f"{PUBLISHED}, {what}"), (plain(seconds, ".0e"),), published=True)
             for what, seconds in said.items()
@@ -251,13 +258,9 @@ def ablation_times(results: Results, problems: Sequence[str]) -> Table:
         said = [paper.ABLATION_SPEEDUPS[model].get(problem) for model in ablated]
         published = tuple(Cell() if one is None else ends(one) for one in said)
         group = [Row((title, PUBLISHED), published, published=True)]
-        benched = results.benched("training", "fused") if problem == FLOW else {}
-        for device, steps in benched.items():
-            cells = tuple(plain(_speedup(steps, model), ".3f") for model in ablated)
-            group.append(Row((title, f"ours, {device}"), cells))
-        if len(group) == 1:
-            group.append(Row((title, "ours"), (Cell(),) * len(ablated)))
-        rows += begun(group)
+        rows += begun(
+            [*group, *(_our_speedups(results, title, ablated) if problem == FLOW else ())]
+        )
     return Table(
         "ablation-times",
         "Table 13, training time",
@@ -266,9 +269,22 @@ def ablation_times(results: Results, problems: Sequence[str]) -> Table:
         tuple(paper.MODEL_TITLES[model] for model in ablated),
         tuple(rows),
         "The published ones are round numbers. Ours are of training steps that took turns on one "
-        "device (cno bench --only training --out results/bench-NAME.json has the Navier-Stokes "
-        "networks). Several of our runs share a device, so that their times compare nothing.",
+        "device (cno bench --only training --out results/bench-NAME.json), which are measured of "
+        "the Navier-Stokes networks alone: other problems have no row of ours. Our runs may have "
+        "shared a device, so that their times compare nothing.",
     )
+
+
+def _our_speedups(results: Results, title: str, ablated: Sequence[str]) -> list[Row]:
+    """A row for each device that was measured, or one that says that none was."""
+    rows = [
+        Row(
+            (title, f"ours, {device}"),
+            tuple(plain(_speedup(steps, model), ".3f") for model in ablated),
+        )
+        for device, steps in results.benched("training", "fused").items()
+    ]
+    return rows or [Row((title, "ours"), (Cell(),) * len(ablated))]
 
 
 def _speedup(steps: Sequence[Mapping[str, Any]], model: str) -> float | None:

@@ -20,8 +20,8 @@ from typing import Any
 
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
-from torch import Generator
 
+from torchcno.data.samples import Samples
 from torchcno.experiments.evaluate import EVALUATED
 from torchcno.experiments.job_process import Answer, stop
 from torchcno.experiments.jobs import (
@@ -32,7 +32,6 @@ from torchcno.experiments.jobs import (
     stopping_on_error,
     workers,
 )
-from torchcno.experiments.run_config import RunConfig
 from torchcno.experiments.search.space import parameters_of
 from torchcno.experiments.search.study import (
     Search,
@@ -79,20 +78,14 @@ def run_search(
         raise ValueError(f"{trials} trials; use at least 1.")
     folder = Path(out)
     refuse_another_search(search, folder)
-    refuse_unmade(search.space.base)
+    for split in EVALUATED:  # the best trial is judged by these
+        Samples.of(search.space.base.problem, split, search.space.base.resolution).check_inputs()
     trials = search.space.count(trials)
     example = Job(folder, search.space.base, gpus=means.gpus)
     with workers(means.parallel, means.cluster, [example]) as pool:
         study = open_study(search, folder, means.storage)
         _Driver(search, folder, trials, means.gpus, study, pool).run(on_update)
     return study
-
-
-def refuse_unmade(config: RunConfig) -> None:
-    """Refuse a problem without test data at this resolution: the best trial is judged by them."""
-    grid = config.problem.solver_grid(config.resolution)
-    for split in EVALUATED:
-        config.problem.for_split(split).sample_inputs(grid, 1, Generator())
 
 
 @dataclass

@@ -95,7 +95,8 @@ def write_report(
     write_atomically(folder / "trials.csv", table(rows).encode())
     write_tree(search.space.config(best.choice).to_tree(), folder / "best.yaml")
     base = search.space.base
-    sizes = {MODEL_TITLES[base.model]: [row.size for row in rows if row.size is not None]}
+    title = MODEL_TITLES.get(base.model, base.model)
+    sizes = {title: [row.size for row in rows if row.size is not None]}
     write_atomically(folder / "figure.png", png(draw_efficiency(sizes)))
     run = _found(best, folder)
     evaluations = evaluate_run(run, device=device)

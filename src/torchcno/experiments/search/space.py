@@ -15,8 +15,6 @@ from torchcno.experiments.run_config import RunConfig
 
 Choice = Mapping[str, Any]  # a value for every open field, such as {"model.width": 16}
 
-DRAWS = 1000  # that a configuration may take before its search counts as hopeless
-
 
 @dataclass(frozen=True)
 class Space:
@@ -82,19 +80,14 @@ class Space:
 
     def draw(self, seed: int, number: int) -> dict[str, Any]:
         """The choice of that `number` in a random order, given by `seed`, of all that count."""
-        counted = refused = 0
-        for choice in self._shuffled(seed):
-            refused = refused + 1 if self.refusal(choice) else 0
-            if refused == DRAWS:
-                break
-            if not refused:
-                if counted == number:
-                    return choice
-                counted += 1
-        raise ValueError(
-            f"beyond {counted} configurations no valid one was found in the ranges; use fewer "
-            "trials, or other ranges."
-        )
+        counting = (choice for choice in self._shuffled(seed) if not self.refusal(choice))
+        found = next(itertools.islice(counting, number, None), None)
+        if found is None:
+            raise ValueError(
+                f"the ranges have no more than {number} valid configurations; use fewer trials, or "
+                "other ranges."
+            )
+        return found
 
     def _shuffled(self, seed: int) -> Iterator[dict[str, Any]]:
         """Every choice once, in a random order."""
