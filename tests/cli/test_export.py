@@ -25,10 +25,15 @@ def test_an_exported_run_predicts_and_is_evaluated_like_a_run(
 
 
 @pytest.mark.parametrize(
-    ("out", "message"), [("", "is the run itself"), ("../nowhere", "does not exist; name the")]
+    ("out", "message"),
+    [
+        ("", "is the run itself"),
+        ("../nowhere", "does not exist; name the"),
+        ("model.json/deeper", "cannot be a folder"),
+    ],
 )
 def test_mistakes_are_explained(cno, run_folder, tmp_path, out, message):
-    run = run_folder if not out else tmp_path / "no-run"
+    run = tmp_path / "no-run" if "nowhere" in out else run_folder
     outcome = cno("export", run, "--out", run_folder / out)
     assert outcome.code == 2
     assert message in outcome.err

@@ -6,6 +6,7 @@ import yaml
 
 from torchcno.experiments.build import model_config
 from torchcno.experiments.configs import from_plain, to_plain
+from torchcno.experiments.run_config import RunConfig
 from torchcno.models import MODELS
 from torchcno.operators.filters import Ideal, Nearest, WindowedSinc
 from torchcno.problems import PROBLEMS
@@ -87,3 +88,8 @@ def test_a_wrong_entry_is_named_with_its_remedy(tree, message):
 def test_a_recipe_is_checked_by_its_own_rules_too():
     with pytest.raises(ValueError, match="epochs is 0"):
         from_plain(Recipe, {"epochs": 0}, "train")
+
+
+def test_a_name_that_is_none_is_refused():
+    with pytest.raises(ValueError, match=r"unknown problem \['poisson'\]; did you mean"):
+        RunConfig.from_tree({"problem": {"name": ["poisson"]}, "model": "cno"})

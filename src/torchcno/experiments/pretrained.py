@@ -65,6 +65,8 @@ def export_run(
     plain = replace(config, data=None, hardware=Hardware())
     if (out / "config.yaml").exists() and read_config(out) != plain:
         raise ValueError(f"{out} holds the operator of another run; choose another --out.")
+    if next(path for path in (out, *out.absolute().parents) if path.exists()).is_file():
+        raise ValueError(f"{out} cannot be a folder, since there is a file; choose another --out.")
     evaluations = evaluate_run(run, EVALUATED, device=device)
     weights = halved(operator.network)
     load_into(operator.network, weights, run)
