@@ -62,6 +62,10 @@ def test_what_is_read_is_what_was_made(toy, path):
 
 
 class TestNotBelieved:
+    def test_fewer_samples_than_asked_for(self, path):
+        with pytest.raises(ValueError, match=r"toy-ood-16\.nc holds 3 of 4 samples"):
+            files.read(path, 4)
+
     def test_one_altered_bit(self, toy, path):
         raw = bytearray(path.read_bytes())
         value = files.read(path, 1)[0][0].tobytes()[:64]

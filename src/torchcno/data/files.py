@@ -169,4 +169,9 @@ def read(path: Path, count: int) -> tuple[Pair, Grid]:
             f"the values in {path} are not those that were written (SHA-256 {actual}, not "
             f"{written}); delete it, or generate it again with overwrite."
         )
+    if len(pair[0]) < count:
+        raise ValueError(
+            f"{path} holds {len(pair[0])} of {count} samples: another process replaced it. Do the "
+            "same again."
+        )
     return pair, grid
