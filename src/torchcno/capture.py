@@ -12,9 +12,9 @@ def capturing(graph: torch.cuda.CUDAGraph, pool: Any = None) -> Iterator[None]:
     """Within the context, what is launched becomes `graph` and does not run.
 
     A capture that fails raises `RuntimeError`, and the work can go on without a graph. By itself
-    PyTorch would leave the graph's stream current, and the device's generator
-    marked as being captured, so that whoever draws random numbers is refused from then on. What
-    was captured before keeps the generator of before: capture it anew.
+    PyTorch would leave the graph's stream current, and the device's generator marked as being
+    captured, so that whoever draws random numbers is refused from then on. What was captured before
+    keeps the generator of before: capture it anew.
     """
     here = torch.cuda.current_stream()
     try:
