@@ -2,8 +2,13 @@ import pytest
 import torch
 from torch import Generator
 
-from torchcno.problems import NavierStokes
-from torchcno.training.augmentation import flow_reflection, square_symmetry, translation
+from torchcno.problems import NavierStokes, SmoothTransport
+from torchcno.training.augmentation import (
+    axis_exchange,
+    flow_reflection,
+    square_symmetry,
+    translation,
+)
 
 
 def draws(symmetry, u, n=200):
@@ -16,6 +21,21 @@ def test_square_symmetries_are_the_eight_of_the_square():
     found = {tuple(v.flatten().tolist()) for v in draws(square_symmetry, u)}
     rotations = [torch.rot90(w, k, (2, 3)) for w in (u, u.flip(3)) for k in range(4)]
     assert found == {tuple(v.flatten().tolist()) for v in rotations}
+
+
+def test_a_wind_along_the_diagonal_blows_as_well_on_exchanged_axes():
+    problem = SmoothTransport()
+    state = problem.sample_inputs(problem.grid(16), 1, Generator().manual_seed(0))
+    start, end = problem.observe(state), problem.observe(problem.solve(state))
+    exchanges = [axis_exchange(start.shape[2:], Generator().manual_seed(i)) for i in range(20)]
+    for exchange in exchanges:
+        # vT is three of these grid steps along each axis.
+        before, after = exchange(start)[..., :-3, :-3], exchange(end)[..., 3:, 3:]
+        torch.testing.assert_close(before, after)
+    assert not torch.allclose(start, start.mT, atol=0.1)
+    images = [exchange(start) for exchange in exchanges]
+    assert all(torch.equal(v, start) or torch.equal(v, start.mT) for v in images)
+    assert {torch.equal(v, start) for v in images} == {True, False}
 
 
 def test_translations_are_all_those_of_the_torus():
@@ -66,12 +86,13 @@ def test_a_mask_is_mirrored_and_has_no_sign():
 
 def test_channels_and_samples_move_together():
     u = torch.rand(3, 2, 5, 5)
-    for symmetry in (square_symmetry, translation):
+    for symmetry in (square_symmetry, axis_exchange, translation):
         whole = symmetry(u.shape[2:], Generator().manual_seed(1))(u)
         single = symmetry(u.shape[2:], Generator().manual_seed(1))(u[1:2, 1:])
         assert torch.equal(whole[1:2, 1:], single)
 
 
-def test_a_rectangle_has_not_the_symmetries_of_the_square():
+@pytest.mark.parametrize("symmetry", [square_symmetry, axis_exchange])
+def test_a_rectangle_has_not_the_symmetries_of_the_square(symmetry):
     with pytest.raises(ValueError, match=r"\(4, 6\)"):
-        square_symmetry(torch.Size((4, 6)), Generator())
+        symmetry(torch.Size((4, 6)), Generator())

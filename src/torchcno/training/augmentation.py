@@ -1,9 +1,9 @@
 """Pairs that follow from others by a symmetry of the operator: G(g u) = g G(u).
 
 Only right for operators that have the symmetry: `translations` on a periodic domain, `square` where
-the equation and its boundary conditions know no direction, `reflections` for the velocity of a
-flow on a torus. One symmetry is drawn for a batch, so that the fields move as a whole and nothing
-waits for the device.
+the equation and its boundary conditions know no direction, `exchange` where they are the same along
+every axis (a wind along the diagonal), `reflections` for the velocity of a flow on a torus. One
+symmetry is drawn for a batch, so that the fields move as a whole and nothing waits for the device.
 """
 
 from collections.abc import Callable
@@ -23,17 +23,18 @@ def translation(space: torch.Size, generator: Generator) -> Transform:
 
 def square_symmetry(space: torch.Size, generator: Generator) -> Transform:
     """One of the symmetries of the cube: axes reversed and exchanged, 8 in two dimensions."""
+    reversed_axes = [a for a in range(-len(space), 0) if torch.randint(2, (), generator=generator)]
+    exchange = axis_exchange(space, generator)
+    return lambda u: exchange(u.flip(reversed_axes))
+
+
+def axis_exchange(space: torch.Size, generator: Generator) -> Transform:
+    """The axes in any order: of two, as they are or exchanged."""
     if len(set(space)) > 1:
         raise ValueError(f"fields of {tuple(space)} are no square; use augmentation='none'.")
     d = len(space)
-    reversed_axes = [a - d for a in range(d) if torch.randint(2, (), generator=generator)]
     order = [int(a) - d for a in torch.randperm(d, generator=generator)]
-
-    def apply(u: Tensor) -> Tensor:
-        lead = list(range(u.ndim - d))
-        return u.flip(reversed_axes).permute(lead + order).contiguous()
-
-    return apply
+    return lambda u: u.permute(list(range(u.ndim - d)) + order).contiguous()
 
 
 def flow_reflection(space: torch.Size, generator: Generator) -> Transform:
@@ -61,5 +62,6 @@ def flow_reflection(space: torch.Size, generator: Generator) -> Transform:
 AUGMENTATIONS: dict[str, Callable[[torch.Size, Generator], Transform]] = {
     "translations": translation,
     "square": square_symmetry,
+    "exchange": axis_exchange,
     "reflections": flow_reflection,
 }

@@ -9,7 +9,7 @@ from torchcno.selection import select
 Optimizer = Literal["adamw", "muon"]
 Schedule = Literal["step", "cosine", "one-cycle"]
 Loss = Literal["relative-l1", "relative-l2", "weighted-l2"]
-Augmentation = Literal["none", "translations", "square", "reflections"]
+Augmentation = Literal["none", "translations", "square", "exchange", "reflections"]
 Fast = Literal["auto", "compiled", "off"]
 
 CHOICES = {
