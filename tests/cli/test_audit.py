@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import pytest
 from matplotlib.image import imread
@@ -45,3 +46,30 @@ def test_what_cannot_be_audited_is_named(cno, run_folder, tmp_path):
     assert cno("audit", run_folder, "--resolutions", "a").code == 2
     assert cno("audit", run_folder, "--split", "tset", "--samples", 1).code == 2
     assert cno("audit", run_folder, "--samples", 1, "--resolutions", "1,24").code == 2
+
+
+@pytest.mark.parametrize("change", [{"errors": 3}, {"errors": {"test": 3}}, None])
+def test_a_damaged_result_is_named_with_its_remedy(cno, run_folder, words, tmp_path, change):
+    folder = tmp_path / "run"
+    shutil.copytree(run_folder, folder)
+    path = folder / "result.json"
+    result = json.loads(path.read_text())
+    path.write_text(json.dumps({} if change is None else result | change))
+    outcome = cno("audit", folder, *words, "--threshold", 1)
+    assert outcome.code == 2
+    assert f"{path} cannot be read (" in outcome.err
+    assert "bring it back, or move it away" in outcome.err
+    path.unlink()  # the remedy
+    assert cno("audit", folder, *words, "--threshold", 1).code == 0
+
+
+def test_a_result_without_the_published_error_is_damaged(cno, run_folder, words, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(run_folder, folder)
+    path = folder / "result.json"
+    result = json.loads(path.read_text())
+    del result["errors"]["test"]["relative_l1_median_percent"]["normalized"]
+    path.write_text(json.dumps(result))
+    outcome = cno("audit", folder, *words, "--threshold", 1)
+    assert outcome.code == 2
+    assert f"{path} cannot be read (it has no errors of test)" in outcome.err

@@ -22,6 +22,7 @@ from torchcno.experiments.jobs import Job, Outcome
 from torchcno.experiments.report.cells import percent
 from torchcno.experiments.report.results import Results
 from torchcno.experiments.report.tables import all_tables
+from torchcno.experiments.run_config import read_config
 from torchcno.experiments.studies import BUDGETS, planned
 
 CHROMIUM = shutil.which("chromium")
@@ -60,6 +61,21 @@ def test_the_same_command_again_has_nothing_to_do(cno, results):
     assert outcome.code == 0
     assert "14 runs, 14 of them finished" in " ".join(outcome.out.split())
     assert "0 runs in" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("words", "fast"),
+    [([], "auto"), (["--fast", "compiled"], "compiled"), (["--fast", "off"], "off")],
+)
+def test_steps_are_run_as_told_and_no_run_is_another_for_it(cno, results, tmp_path, words, fast):
+    """Finished ones are left alone, however their steps were run."""
+    ffnn = "quick/runs/poisson-ffnn-quick-0"
+    shutil.copytree(results / "quick", tmp_path / "quick")
+    shutil.rmtree(tmp_path / ffnn)
+    outcome = cno(*WORDS, "--out", tmp_path, "--data", results.parent / "data", *words)
+    assert outcome.code == 0, outcome.err
+    assert "1 runs in" in outcome.out
+    assert read_config(tmp_path / ffnn).train.fast == fast
 
 
 def test_a_plan_trains_nothing(cno, tmp_path):
@@ -182,6 +198,10 @@ def test_where_the_page_goes_is_checked_before_it_is_drawn(
         (["study", "tabel1"], "did you mean 'table1'"),
         (["study", "table1", "--budget", "qick"], "did you mean 'quick'"),
         (["study", "table1", "--jobs", "0", "--cluster", "tcp://a:1"], "leave out one of them"),
+        (
+            ["study", "table1", "--fast", "compild"],
+            "unknown fast 'compild'; did you mean 'compiled'",
+        ),
         (["study", "table1", "--only", "nothing"], "no run of the study matches 'nothing'"),
         (["report", "nowhere"], "nowhere does not exist; name the --out folder of `cno study`"),
         (["report", "."], ". holds no runs; make them: cno study table1 --out ."),

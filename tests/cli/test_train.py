@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import pytest
 import torch
 import yaml
+from safetensors.torch import save_file
 
 import torchcno.cli.train
 from torchcno.experiments.run import Watch, train_run
@@ -111,6 +113,17 @@ def test_interrupted_and_resumed_is_as_if_left_alone(
     # Its curves go on, too, without being asked for again; nobody else has any.
     assert len(list((out / "tensorboard").glob("events.out.tfevents.*"))) == 2
     assert not (run_folder / "tensorboard").exists()
+
+
+def test_a_foreign_checkpoint_is_named(cno, run_folder, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(run_folder, folder)
+    (folder / "result.json").unlink()
+    path = folder / "checkpoint" / "state.safetensors"
+    save_file({"layer.weight": torch.ones(2)}, path, {"format": "pt"})
+    outcome = cno("resume", folder)
+    assert outcome.code == 2
+    assert f"{path} holds no state of a run" in outcome.err
 
 
 def test_divergence_has_its_own_exit_code(cno, tiny, tmp_path):

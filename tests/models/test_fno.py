@@ -4,6 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd import gradcheck
+from torch.func import functional_call
 
 from torchcno.models.fno import FNO, FNOConfig, Pointwise, SpectralConvolution
 
@@ -130,19 +132,49 @@ def test_half_precision_stays_near_single() -> None:
     assert (low - model(u)).norm() < 0.05 * model(u).norm()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_a_cast_leaves_complex_weights_complex(dtype: torch.dtype) -> None:
-    """They have no counterpart among the real types: there `.to` would drop the imaginary part."""
+@pytest.mark.parametrize(
+    ("dtype", "stored"),
+    [
+        (torch.float32, torch.complex64),
+        (torch.float64, torch.complex128),
+        (torch.bfloat16, torch.complex64),  # half precision has too few bits for them
+        (torch.float16, torch.complex64),
+    ],
+)
+def test_a_cast_leaves_complex_weights_complex(dtype: torch.dtype, stored: torch.dtype) -> None:
+    """A cast to a real type would drop the imaginary part: they take the complex one beside it."""
     convolution = SpectralConvolution(2, 2, modes=3)
     v = torch.randn(2, 2, 8, 8)
     expected = convolution(v)
     expected.sum().backward()
     weight, gradient = convolution.weight.detach().clone(), convolution.weight.grad.clone()
     convolution.to(dtype)
-    assert torch.equal(convolution.weight, weight)
-    assert torch.equal(convolution.weight.grad, gradient)
-    tolerance = dict(rtol=0.02, atol=0.02) if dtype == torch.bfloat16 else dict(rtol=0, atol=1e-5)
+    assert convolution.weight.dtype == convolution.weight.grad.dtype == stored
+    assert torch.equal(convolution.weight, weight.to(stored))
+    assert torch.equal(convolution.weight.grad, gradient.to(stored))
+    tolerance = dict(rtol=0.02, atol=0.02) if dtype.itemsize == 2 else dict(rtol=0, atol=1e-5)
     torch.testing.assert_close(convolution(v.to(dtype)).float(), expected, **tolerance)
+    convolution.float()
+    assert torch.equal(convolution.weight, weight)  # there and back: the same bits
+
+
+def test_a_double_network_has_the_derivatives_of_float64() -> None:
+    """By differences of 1e-6 in its spectral weights, which float32 would round away."""
+    model = FNO(replace(SMALL, size=(8, 8), activation="gelu")).double()
+    name, u = "layers.0.spectral.weight", torch.randn(1, 1, 8, 8, dtype=torch.float64)
+
+    def output(weight: Tensor) -> Tensor:
+        return functional_call(model, {name: weight}, u)
+
+    assert gradcheck(output, model.get_parameter(name), fast_mode=True)
+
+
+def test_a_double_network_keeps_steps_that_float32_rounds_away() -> None:
+    model = FNO(SMALL).double()
+    weight, step = model.layers[0].spectral.weight, 1e-12j
+    before = weight.detach().clone()
+    weight.data += step
+    torch.testing.assert_close(weight - before, torch.full_like(before, step), rtol=1e-3, atol=0)
 
 
 def test_weights_leave_the_meta_device_as_others_do() -> None:

@@ -89,6 +89,11 @@ def test_nothing_is_random_in_evaluation() -> None:
     assert torch.equal(model(u), model(u))
 
 
+def test_a_double_network_is_double_throughout() -> None:
+    types = {weight.dtype for weight in GalerkinTransformer(SMALL).double().parameters()}
+    assert types == {torch.float64, torch.complex128}
+
+
 @torch.no_grad()
 def test_runs_on_finer_grids_and_converges() -> None:
     """Interpolation, quadrature and modes are of the function, not of its grid."""

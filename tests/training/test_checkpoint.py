@@ -1,5 +1,6 @@
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from torchcno.training.checkpoint import load_tensors, save_tensors
 
@@ -38,4 +39,14 @@ def test_a_damaged_file_is_named(tmp_path):
     save_tensors(path, {"w": torch.randn(100)})
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(ValueError, match=r"model\.safetensors is damaged or no safetensors file"):
+        load_tensors(path)
+
+
+@pytest.mark.parametrize(
+    "said", ["no JSON", "[]", '{"complex": ["v"]}', '{"complex": ["w"]}', '{"complex": 1}']
+)
+def test_what_another_program_says_of_its_tensors_is_named(tmp_path, said):
+    path = tmp_path / "state.safetensors"
+    save_file({"w": torch.randn(3)}, path, {"torchcno": said})
+    with pytest.raises(ValueError, match=r"state\.safetensors is damaged or of another program"):
         load_tensors(path)

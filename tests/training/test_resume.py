@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from torchcno.training import Diverged, Interrupted, fit, load_tensors, loop
+from torchcno.training.checkpoint import save_tensors
 from torchcno.training.interruption import stop_requests
 
 
@@ -235,6 +237,38 @@ def test_a_run_goes_on_only_as_it_began(small_run, undisturbed):
         fit(small_run.network(width=5), train, val, recipe, undisturbed, seed=3, resume=True)
     with pytest.raises(ValueError, match="another model: it lacks"):
         fit(torch.nn.Conv2d(1, 1, 1), train, val, recipe, undisturbed, seed=3, resume=True)
+
+
+def of_another_program(path: Path) -> None:
+    save_file({"layer.weight": torch.ones(2)}, path, {"format": "pt"})
+
+
+def of_weights_alone(path: Path) -> None:
+    save_tensors(path, {"model/0.weight": torch.ones(2)})
+
+
+def of_nothing_but_words(path: Path) -> None:
+    tensors, note = load_tensors(path)
+    save_tensors(path, {"model/0.weight": tensors["model/0.weight"]}, note)
+
+
+def of_another_protocol(path: Path) -> None:
+    save_tensors(path, load_tensors(path)[0], {"protocol": 3, "progress": {}})
+
+
+@pytest.mark.parametrize(
+    "write", [of_another_program, of_weights_alone, of_nothing_but_words, of_another_protocol]
+)
+def test_a_foreign_checkpoint_is_named_and_nothing_is_written(
+    small_run, undisturbed, tmp_path, write
+):
+    shutil.copytree(undisturbed, tmp_path, dirs_exist_ok=True)
+    write(tmp_path / "checkpoint" / "state.safetensors")
+    before = contents(tmp_path)
+    message = r"state\.safetensors holds no state of a run.*; bring back .* or train again"
+    with pytest.raises(ValueError, match=message):
+        small_run.run(tmp_path, resume=True)
+    assert contents(tmp_path) == before
 
 
 def test_how_steps_are_run_and_kept_may_change(small_run, undisturbed):

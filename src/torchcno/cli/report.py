@@ -35,11 +35,11 @@ def main(arguments: Sequence[str]) -> None:
             f"{given.results} holds no runs; make them: cno study table1 --out {given.results}"
         )
     page, numbers, tables = write_report(report, given.out)
-    unreadable = len(report.results.damaged)
+    count = len(report.unreadable)
+    more = f" {count} more runs or audits cannot be read; the page says why." if count else ""
     print(
         f"{len(report.results.finished)} runs, {len(report.tables)} tables and "
-        f"{len(report.drawn)} figures on {page}; numbers in {numbers}, LaTeX in {tables}."
-        + (f" {unreadable} more runs cannot be read; the page says why." if unreadable else "")
+        f"{len(report.drawn)} figures on {page}; numbers in {numbers}, LaTeX in {tables}.{more}"
     )
     if given.markdown:
         page = given.markdown.read_text(encoding="utf-8")

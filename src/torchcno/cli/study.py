@@ -63,6 +63,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--cluster", type=str | None, help="the address of a dask scheduler")
     parser.add_argument("--data", type=Path | None, help="the folder of data files")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument(
+        "--fast", default="auto", help="how steps are run: auto, compiled or off, as --train.fast"
+    )
     given = parse(parser, arguments)
     if given.name is None:
         raise ValueError(f"say which study: {', '.join(STUDIES)}.")
@@ -73,7 +76,8 @@ def main(arguments: Sequence[str]) -> None:
             "--jobs 0 trains in this process, not on a cluster; leave out one of them."
         )
     one, budget = study(given.name), select(BUDGETS, given.budget, "budget")
-    runs = one.plan(budget, given.only, given.data, Hardware(accelerator=given.device))
+    hardware = Hardware(accelerator=given.device)
+    runs = one.plan(budget, given.only, given.data, hardware, given.fast)
     folder = given.out / budget.folder
     jobs = 0 if given.jobs is None and budget.trial and not given.cluster else given.jobs
     costs = estimate(runs, folder, one.measures, processes=jobs != 0, cluster=bool(given.cluster))

@@ -11,6 +11,7 @@ from torchcno.evaluation.aliasing import Audit, audit
 from torchcno.evaluation.errors import published_error
 from torchcno.experiments.configs import from_plain
 from torchcno.experiments.run_config import read_config
+from torchcno.experiments.run_files import damage_of
 from torchcno.experiments.trained import load, pick_device
 
 
@@ -34,7 +35,8 @@ def audit_run(
 
     On the first `samples` of a split, at the training resolution. `resolutions` are the ladder's.
     """
-    config, operator = read_config(folder), load(folder, pick_device(device))
+    config, error = read_config(folder), _published_error(Path(folder) / "result.json")
+    operator = load(folder, pick_device(device))
     fields = load_fields(
         config.problem,
         split,
@@ -52,10 +54,16 @@ def audit_run(
     )
     layers = [replace(layer, name=layer.name.removeprefix("network.")) for layer in found.layers]
     named = replace(found, layers=tuple(layers))
-    return RunAudit(**vars(named), error=_published_error(Path(folder) / "result.json"))
+    return RunAudit(**vars(named), error=error)
 
 
 def _published_error(result: Path) -> float | None:
+    """The error on test data of a run; None where it has no result, or none of these."""
+    damage = damage_of(result)
+    if damage is not None:
+        raise ValueError(
+            f"{damage}; bring it back, or move it away: an audit needs the weights alone."
+        )
     test = read_json(result)["errors"].get("test") if result.exists() else None
     return test and published_error(test)
 

@@ -4,12 +4,13 @@ A run with such a file counts as unreadable, whole: it is neither used nor writt
 """
 
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torchcno.disk import read_json
+from torchcno.evaluation.errors import published_error
 from torchcno.experiments.measurements import read_resolutions
 from torchcno.experiments.run_config import read_config
 from torchcno.training.run_folder import RunFolder
@@ -36,11 +37,14 @@ def find_damage(folder: Path) -> Damage | None:
     return next((damage for damage in found if damage is not None), None)
 
 
-def damage_of(path: Path) -> Damage | None:
-    """What is wrong with a file of a run; None where it can be read, or is not there."""
+def damage_of(path: Path, read: Callable[[Path], object] | None = None) -> Damage | None:
+    """What is wrong with a file of a run; None where it can be read, or is not there.
+
+    A file of another kind is one that `read` reads.
+    """
     if path.exists():
         try:
-            READERS[path.name](path)
+            (read or READERS[path.name])(path)
         except Exception as error:  # a broken file makes its reader raise anything
             words = str(error) or type(error).__name__
             return Damage(path, words.replace(str(path), "it").strip().rstrip("."))
@@ -72,8 +76,10 @@ def read_result(path: Path) -> dict[str, Any]:
     if lacking:
         raise ValueError(f"it lacks {', '.join(lacking)}")
     for split, summary in result["errors"].items():
-        if not isinstance(summary, Mapping) or "relative_l1_median_percent" not in summary:
-            raise ValueError(f"it has no errors of {split}")
+        try:
+            published_error(summary)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"it has no errors of {split}") from error
     return result
 
 

@@ -27,6 +27,7 @@ from torchcno.problems import PROBLEMS
 from torchcno.selection import select
 from torchcno.training import Hardware
 from torchcno.training.interruption import terminable
+from torchcno.training.recipe import Fast
 
 FLOW = "navier-stokes"  # the problem that the paper looks at more closely
 
@@ -284,15 +285,22 @@ class Study:
         only: str = "*",
         data: Path | None = None,
         hardware: Hardware | None = None,
+        fast: Fast = "auto",
     ) -> list[PlannedRun]:
-        """Its runs whose names match the pattern `only`, on that hardware."""
+        """Its runs whose names match the pattern `only`, on that hardware, in such steps."""
         runs = {run.name: run for run in self.runs(budget) if fnmatch(run.name, only)}
         if not runs:
             names = ", ".join(run.name for run in self.runs(budget)[:3])
             raise ValueError(f"no run of the study matches {only!r}; they are called {names} …")
         return [
             replace(
-                run, config=replace(run.config, data=data, hardware=hardware or run.config.hardware)
+                run,
+                config=replace(
+                    run.config,
+                    data=data,
+                    hardware=hardware or run.config.hardware,
+                    train=replace(run.config.train, fast=fast),
+                ),
             )
             for run in runs.values()
         ]

@@ -129,12 +129,16 @@ class SpectralConvolution(nn.Module):
 
 
 def _moved(weight: Tensor, fn: Callable[[Tensor], Tensor]) -> Tensor:
-    """A complex weight on the device where `fn` leads, whatever type it casts to.
+    """A complex weight on the device where `fn` leads, in the complex type beside the real one.
 
-    `.to(torch.float64)` has no complex type to offer and would drop the imaginary part.
+    `.to(torch.float64)` itself would drop the imaginary part. Half precision has too few bits for
+    the modes: its complex type is that of float32.
     """
-    device = fn(weight.real[:0]).device
-    return torch.empty_like(weight, device=device) if weight.is_meta else weight.to(device)
+    real = fn(weight.real[:0])
+    dtype = torch.promote_types(real.dtype, torch.complex64)
+    if weight.is_meta:
+        return torch.empty_like(weight, dtype=dtype, device=real.device)
+    return weight.to(real.device, dtype)
 
 
 def resolved(size: Sequence[int], modes: int) -> tuple[int, int]:

@@ -41,16 +41,23 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the note of `save_tensors`, on the CPU."""
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = json.loads((file.metadata() or {}).get("torchcno", "{}"))
+            said = (file.metadata() or {}).get("torchcno", "{}")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(
             f"{path} is damaged or no safetensors file ({error}); bring back a whole copy of it, "
             "or train again."
         ) from error
-    for name in metadata.get("complex", []):
-        tensors[name] = torch.view_as_complex(tensors[name])
-    return tensors, metadata.get("note", {})
+    try:
+        metadata = json.loads(said)
+        for name in metadata.get("complex", []):
+            tensors[name] = torch.view_as_complex(tensors[name])
+        return tensors, metadata.get("note", {})
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} is damaged or of another program (its metadata: {error}); bring back a whole "
+            "copy of it, or train again."
+        ) from error
 
 
 def load_into(model: nn.Module, weights: Mapping[str, Tensor], source: str | Path) -> None:

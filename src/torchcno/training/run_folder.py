@@ -92,7 +92,16 @@ class RunFolder:
         Weights without a checkpoint are refused: to begin again would be to write over them.
         """
         self.refuse_lone_weights()
-        return load_tensors(self.checkpoint) if self.checkpoint.exists() else None
+        if not self.checkpoint.exists():
+            return None
+        state, note = load_tensors(self.checkpoint)
+        lacking = _lacking(state, note)
+        if lacking:
+            raise ValueError(
+                f"{self.checkpoint} holds no state of a run: it lacks {', '.join(lacking)}; bring "
+                "back the file that was saved there, or train again in another folder."
+            )
+        return state, note
 
     def refuse_lone_weights(self) -> None:
         """Refuse to go on where there are weights and no checkpoint."""
@@ -121,3 +130,11 @@ class RunFolder:
             self.save_best(best)  # in place of the others: a full disk leaves those
         else:
             self.weights.unlink(missing_ok=True)
+
+
+def _lacking(state: Mapping[str, Tensor], note: Any) -> list[str]:
+    """What every checkpoint has, and this file, another program's say, has not."""
+    noted = note if isinstance(note, Mapping) else {}
+    notes = [key for key in ("protocol", "progress") if not isinstance(noted.get(key), Mapping)]
+    groups = {name.partition("/")[0] for name in state}
+    return notes + [group for group in ("model", "loss", "random") if group not in groups]

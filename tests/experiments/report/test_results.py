@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from torchcno.disk import write_json
+from torchcno.evaluation.layers import LayerAliasing
+from torchcno.experiments.audit import RunAudit, audit_report
 from torchcno.experiments.measurements import (
     RESOLUTIONS,
     SPECTRA,
@@ -137,3 +139,23 @@ def test_damage_names_the_file_and_says_why(tiny_run, tmp_path):
     damage = find_damage(folder)
     assert damage is not None
     assert damage.file == Path(folder, "errors.npz")
+
+
+@pytest.mark.parametrize(
+    "content", ['{"audits": [', "[]", "{}", '{"audits": 3}', '{"audits": [{"name": "mine"}]}']
+)
+def test_a_damaged_audit_is_named_and_stops_no_page(tiny_run, tmp_path, content):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / planned(PAPER, "poisson", "cno").name).symlink_to(tiny_run)
+    layers = (LayerAliasing("sigma", "ReLU", (8, 8), (8, 8), 1e-2),)
+    audit = RunAudit("heat", "periodic", (8, 8), (), (), layers)
+    write_json(audit_report([audit], threshold=0.01), tmp_path / "audit-whole.json")
+    path = tmp_path / "audit-poisson.json"
+    path.write_text(content)
+    report = make_report(tmp_path)
+    assert [p.name for p in report.pictures if p.number == "Aliasing"] == ["audit-whole"]
+    text = render(report, embed=lambda picture: "").split('id="missing"')[1]
+    assert "<li>audit-poisson.json: " in text
+    assert f"<code>cno audit RUN [RUN ...] --json {path}</code>" in text
+    assert report.numbers["unreadable"] == {"audit-poisson": "audit-poisson.json"}
+    assert not report.complete

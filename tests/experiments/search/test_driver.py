@@ -16,7 +16,7 @@ import pytest
 from optuna.study import Study
 from optuna.trial import TrialState
 
-from torchcno.experiments.run_config import RunConfig, read_config, read_tree
+from torchcno.experiments.run_config import RunConfig, read_config, read_tree, write_tree
 from torchcno.experiments.search import driver
 from torchcno.experiments.search.driver import Means, run_search
 from torchcno.experiments.search.report import best_of, trial_rows, write_report
@@ -289,6 +289,40 @@ def test_what_failed_here_is_tried_again_later(data, tmp_path, monkeypatch):
     monkeypatch.setattr("torchcno.experiments.jobs.perform", lambda r, e: small.jobs.answer(r))
     study = run_search(small.search(data), tmp_path, 2)
     assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 2
+
+
+def test_how_trials_are_run_kept_and_drawn_makes_no_other_search(data, tmp_path):
+    search = small.search(data)
+    study = open_study(search, tmp_path)
+    trial = study.ask()
+    base = search.space.base
+    training = replace(base.train, fast="compiled", checkpoint_every=7.0)
+    otherwise = replace(base, train=training, tensorboard=True)
+    other = replace(search, space=replace(search.space, base=otherwise))
+    assert [t.number for t in open_study(other, tmp_path).trials] == [trial.number]
+
+
+def test_a_search_that_said_how_its_trials_were_run_goes_on(data, tmp_path):
+    """As search.yaml once did."""
+    search = small.search(data)
+    study = open_study(search, tmp_path)
+    path = tmp_path / "search.yaml"
+    tree = read_tree(path)
+    tree["base"]["train"] |= {"fast": "compiled", "checkpoint_every": 7.0}
+    tree["base"]["tensorboard"] = True
+    write_tree(tree, path)
+    assert open_study(search, tmp_path).study_name == study.study_name
+    del tree["base"]["train"]["fast"]  # older still
+    write_tree(tree, path)
+    open_study(search, tmp_path)
+
+
+def test_a_search_by_the_defaults_is_named_after_all_fields():
+    """Studies in databases are called so: by another name they would have no trials."""
+    base = RunConfig.resolve("poisson", "fno")
+    named = Search(Space.of(base)).to_tree()["base"]
+    assert named == {key: base.to_tree()[key] for key in named}
+    assert base.to_tree().keys() - named.keys() == {"format", "torchcno", "data", "hardware"}
 
 
 def test_another_search_is_kept_out_of_the_folder(data, tmp_path):

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from torchcno.evaluation.spectra import NO_TRUTH
 from torchcno.experiments import paper
-from torchcno.experiments.audit import RunAudit, read_audits
+from torchcno.experiments.audit import RunAudit
 from torchcno.experiments.evidence import Examples, read_errors, read_examples
 from torchcno.experiments.figures.curves import (
     DECADES,
@@ -41,7 +41,7 @@ from torchcno.experiments.measurements import (
     read_spectra,
 )
 from torchcno.experiments.report.cells import SPLIT_TITLES, problem_title
-from torchcno.experiments.report.results import Results
+from torchcno.experiments.report.results import Results, audit_command
 from torchcno.experiments.report.statements import rounded, scaling_of, series_title
 from torchcno.experiments.studies import (
     EFFICIENCY,
@@ -508,8 +508,7 @@ def complexity_picture(results: Results) -> Iterator[Picture]:
 
 def audit_pictures(results: Results) -> Iterator[Picture]:
     """Aliasing, which the paper argues about and does not measure: `cno audit --json`."""
-    for path in sorted(results.folder.glob("audit-*.json")):
-        found = read_audits(path)
+    for path, found in results.audits.items():
         problem = _audited(path, found)
         runs = compared(results, problem) if problem else {}
         titles = {run.name: title for title, run in runs.items()}
@@ -523,7 +522,7 @@ def audit_pictures(results: Results) -> Iterator[Picture]:
             "Aliasing",
             f"{subject}: between grids, under translations, and layer by layer",
             partial(draw_audits, audits) if audits else None,
-            f"cno audit RUN [RUN ...] --json {path}",
+            audit_command(path),
             {
                 audit.name: {
                     "folded": {str(rung.size[-1]): rung.folded for rung in audit.ladder},

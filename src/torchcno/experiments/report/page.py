@@ -17,7 +17,7 @@ from torchcno.experiments.figures.pictures import data_uri
 from torchcno.experiments.report.cells import Table
 from torchcno.experiments.report.figures import Picture, all_pictures
 from torchcno.experiments.report.rankings import findings
-from torchcno.experiments.report.results import Results
+from torchcno.experiments.report.results import Results, Unreadable
 from torchcno.experiments.report.tables import all_tables, cases
 
 
@@ -53,7 +53,12 @@ class Report:
         """Whether everything that has a place on the page is measured."""
         dashes = any(table.missing for table in self.tables)
         lacking = any(names for _, _, names, _ in self.results.missing())
-        return not (dashes or lacking or self.undrawn or self.results.damaged)
+        return not (dashes or lacking or self.undrawn or self.unreadable)
+
+    @property
+    def unreadable(self) -> list[Unreadable]:
+        """The runs and the audits that damaged files keep off the page."""
+        return [*self.results.unreadable(), *self.results.unreadable_audits]
 
     @property
     def numbers(self) -> dict[str, Any]:
@@ -67,7 +72,7 @@ class Report:
                 for study, budget, names, _ in self.results.missing()
                 if names
             },
-            "unreadable": {one.name: one.damage.file.name for one in self.results.unreadable()},
+            "unreadable": {one.name: one.damage.file.name for one in self.unreadable},
             "deviations": self.results.deviations,
         }
         return {key: _finite(value) for key, value in numbers.items()}

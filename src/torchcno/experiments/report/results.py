@@ -9,9 +9,10 @@ from typing import Any
 
 from torchcno.disk import read_json
 from torchcno.evaluation.resolution import ResolutionCurve
+from torchcno.experiments.audit import RunAudit, read_audits
 from torchcno.experiments.measurements import RESOLUTIONS, read_resolutions
 from torchcno.experiments.run_config import differences, read_config
-from torchcno.experiments.run_files import Damage, find_damage
+from torchcno.experiments.run_files import Damage, damage_of, find_damage
 from torchcno.experiments.studies import BUDGETS, STUDIES, Budget, PlannedRun, Study, planned
 
 LEAST_SEEDS = 3  # initialisations that say anything of how far others scatter
@@ -19,11 +20,11 @@ LEAST_SEEDS = 3  # initialisations that say anything of how far others scatter
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A run that a damaged file keeps off the page."""
+    """A run or an audit that a damaged file keeps off the page."""
 
     name: str
     damage: Damage
-    remedy: str  # the command that makes it anew, once its folder is moved away
+    remedy: str  # the command that makes it anew; of a run, once its folder is moved away
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,26 @@ class Results:
             for name, damage in self.damaged.items()
         ]
 
+    @cached_property
+    def audits(self) -> Mapping[Path, list[RunAudit]]:
+        """Those of every file of `cno audit --json` that can be read."""
+        damaged = {one.damage.file for one in self.unreadable_audits}
+        return {path: read_audits(path) for path in self._audit_files if path not in damaged}
+
+    @cached_property
+    def unreadable_audits(self) -> list[Unreadable]:
+        """The others of these files, and what makes each anew."""
+        found = (damage_of(path, read_audits) for path in self._audit_files)
+        return [
+            Unreadable(damage.file.stem, damage, audit_command(damage.file))
+            for damage in found
+            if damage is not None
+        ]
+
+    @property
+    def _audit_files(self) -> list[Path]:
+        return sorted(self.folder.glob("audit-*.json"))
+
     @property
     def unplanned(self) -> list[str]:
         """The finished runs that no study of the page has: they are nowhere on it."""
@@ -179,6 +200,11 @@ class Results:
         """A further file of results, such as a validation's; None where there is none."""
         path = self.folder / name
         return read_json(path) if path.exists() else None
+
+
+def audit_command(path: Path) -> str:
+    """What makes a file of audits."""
+    return f"cno audit RUN [RUN ...] --json {path}"
 
 
 def median_error(summary: Mapping[str, Any] | None, space: str = "normalized") -> float | None:

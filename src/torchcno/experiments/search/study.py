@@ -4,7 +4,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from torchcno.disk import locked
 from torchcno.experiments.run_config import read_tree, write_tree
 from torchcno.experiments.search.space import Space
 from torchcno.selection import select
+from torchcno.training.recipe import EITHER_WAY, Recipe
 from torchcno.training.run_folder import RunFolder
 
 SamplerName = Literal["random", "tpe"]
@@ -28,6 +29,8 @@ PrunerName = Literal["none", "halving"]
 
 STARTUP = 10  # trials that are drawn at random before a model of the errors is worth asking
 PROPOSALS = 20  # of that model, for one that is valid
+# What search.yaml may say otherwise: older ones have the numbers of whoever began the search.
+NO_OTHER_SEARCH = ("torchcno", "base.tensorboard", *(f"base.train.{name}" for name in EITHER_WAY))
 # Seconds to wait for another writer, or for a server.
 WAITING: dict[str, dict[str, Any]] = {
     "sqlite": {"timeout": 60},
@@ -54,8 +57,14 @@ class Search:
         return self.space.base.seed
 
     def to_tree(self) -> dict[str, Any]:
-        """The search as a plain tree."""
-        base = self.space.base.to_tree()
+        """The search as a plain tree.
+
+        How steps are run and kept, and whether curves are drawn, is said as it is by default: any
+        other way it is the same search, of the same name.
+        """
+        usual = {name: getattr(Recipe(), name) for name in EITHER_WAY}
+        train = replace(self.space.base.train, **usual)
+        base = replace(self.space.base, train=train, tensorboard=False).to_tree()
         for elsewhere in ("data", "hardware"):  # on another machine it is the same search
             base.pop(elsewhere)
         return {
@@ -170,7 +179,8 @@ def refuse_another_search(search: Search, folder: Path) -> None:
         if run.has_begun or run.weights.exists():
             raise ValueError(f"{folder} holds a run; choose another --out.")
         return
-    changed = [key for key in differing(read_tree(path), search.to_tree()) if key != "torchcno"]
+    differs = differing(read_tree(path), search.to_tree())
+    changed = [key for key in differs if key not in NO_OTHER_SEARCH]
     if changed:
         raise ValueError(
             f"{folder} holds another search, which differs in {', '.join(changed)}; "
