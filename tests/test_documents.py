@@ -157,12 +157,13 @@ STATED = {
         for end in ("least", "most")
     ),
     r"airfoil flows on an H200 in (\d+) s": lambda: (read("airfoil-data.json")["seconds"],),
-    r"lie (\d+) % apart on navier-stokes, (\d+) % on darcy": lambda: (
-        100 * (apart("Navier-Stokes equations") - 1),
-        100 * (apart("Darcy flow") - 1),
+    r"lie (\d+) % apart on wave, (\d+) % on navier-stokes, (\d+) % on darcy": lambda: tuple(
+        100 * (apart(problem) - 1)
+        for problem in ("Wave equation", "Navier-Stokes equations", "Darcy flow")
     ),
-    r"a factor of ([\d.]+), (\d), (\d) and (\d) on smooth transport, poisson,": lambda: (
+    r"a factor of ([\d.]+), ([\d.]+), (\d), (\d) and (\d) on smooth transport, airfoil": lambda: (
         apart("Smooth transport"),
+        apart("Compressible Euler"),
         apart("Poisson equation"),
         apart("Allen-Cahn equation"),
         apart("Discontinuous transport"),
