@@ -18,6 +18,7 @@ from typing import Any
 
 from torchcno import PROBLEMS, RunConfig, train_run
 from torchcno.disk import read_json, write_json
+from torchcno.experiments.run_config import differences
 from torchcno.experiments.search.space import Space
 from torchcno.training import Hardware
 
@@ -30,6 +31,8 @@ SYMMETRIES = {
     "allen-cahn": "square",
     "darcy": "square",
     "navier-stokes": "reflections",
+    "smooth-transport": "exchange",
+    "discontinuous-transport": "exchange",
 }
 SMALL = {
     "model.width": 8,
@@ -47,6 +50,8 @@ def variants(base: RunConfig) -> dict[str, Changes]:
         for rate in RATES
         for optimizer in ("adamw", "muon")
     ]
+    muon = {"train.optimizer": "muon", "train.learning_rate": 4e-3}
+    tried += [{**muon, "train.frozen_statistics": part} for part in (0.1, 0.25, 0.5, 0.75)]
     tried += [{"train.loss": loss} for loss in ("relative-l2", "weighted-l2")]
     others = {"zero", "periodic", "even", "odd"} - {base.architecture.boundary}
     tried += [{"model.boundary": boundary} for boundary in sorted(others)]
@@ -75,9 +80,9 @@ def measure(config: RunConfig, folder: Path) -> dict[str, Any]:
     }
 
 
-def is_same(there: Mapping[str, Any], here: Mapping[str, Any]) -> bool:
-    """Whether two configurations are of one run, on whatever device."""
-    return all(there.get(part) == here[part] for part in ("problem", "model", "train"))
+def is_same(there: Mapping[str, Any], here: RunConfig) -> bool:
+    """Whether a row is of that run, on whatever device."""
+    return bool(there) and not differences(RunConfig.from_tree(there), here)
 
 
 def main() -> None:
@@ -97,7 +102,7 @@ def main() -> None:
     for name, changes in variants(base).items():
         config = Space(base, {}).config({**fixed, **changes})
         there = rows.get(name, {"config": {}})["config"]
-        if is_same(there, config.to_tree()) or not fnmatch(name, given.only):
+        if is_same(there, config) or not fnmatch(name, given.only):
             continue
         with tempfile.TemporaryDirectory() as folder:
             rows[name] = measure(config, Path(folder, "run"))

@@ -53,6 +53,7 @@ RECIPE = Recipe(
     schedule="cosine",
     warmup=0.2,
     averaging_half_life=1,
+    frozen_statistics=0.4,
     augmentation="translations",
     evaluate_every=2,
     patience=None,

@@ -1,7 +1,12 @@
 import torch
 from torch import nn
 
-from torchcno.training.averaging import WeightAverage, recalibrate_batch_norm
+from torchcno.training.averaging import (
+    WeightAverage,
+    copy_statistics,
+    hold_statistics,
+    recalibrate_batch_norm,
+)
 
 
 def test_the_average_is_the_normalised_exponential_one():
@@ -40,3 +45,32 @@ def test_recalibrated_statistics_are_the_mean_of_the_batches():
     assert torch.equal(model[3].running_mean, first)
     assert not any(module.training for module in model.modules())
     assert model[0].momentum == 0.1
+
+
+def test_held_statistics_make_training_mode_that_of_evaluation():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Dropout(0.0))
+    u = torch.randn(4, 1, 8, 8)
+    expected, before = model.eval()(u), model[1].running_mean.clone()
+    model.train()
+    assert not torch.allclose(model(u), expected)
+    model[1].running_mean.copy_(before)
+    model[1].running_var.fill_(1.0)
+    hold_statistics(model)
+    assert torch.equal(model(u), expected)
+    assert torch.equal(model[1].running_mean, before)
+    assert model.training
+    assert model[2].training  # whatever else knows training is in training
+
+
+def test_copied_statistics_make_equal_weights_the_same_network():
+    torch.manual_seed(0)
+    model, other = (nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)) for _ in range(2))
+    other[0].load_state_dict(model[0].state_dict())
+    u = torch.randn(4, 1, 8, 8)
+    model(u)  # other statistics than those of a new network
+    model.eval()
+    other.eval()
+    assert not torch.allclose(model(u), other(u))
+    copy_statistics(model, other)
+    assert torch.equal(model(u), other(u))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchcno.metrics import relative_l1
+from torchcno.metrics import relative_l1, relative_l2
 from torchcno.training import Diverged, Interrupted, Pairs, Recipe, fit, load_into, load_tensors
 from torchcno.training.losses import LOSSES
 from torchcno.training.schedules import learning_rate
@@ -185,6 +185,27 @@ def test_averaged_weights_beat_the_last_ones_while_the_rate_is_high(tmp_path):
         for name in ("last", "averaged")
     )
     assert averaged < 0.5 * last
+
+
+@pytest.mark.parametrize("half_life", [None, 1.0])
+def test_with_frozen_statistics_the_loss_is_that_of_the_network_which_is_kept(tmp_path, half_life):
+    torch.manual_seed(0)
+    train = linear_data(16)
+    model = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Conv2d(4, 1, 1))
+    recipe = Recipe(
+        epochs=4,
+        batch_size=2,  # two samples' statistics are not those of sixteen
+        learning_rate=1e-12,  # the weights stay where they are
+        loss="relative-l2",  # relative to a sample: the same however they fall into batches
+        averaging_half_life=half_life,
+        frozen_statistics=0.5,
+        evaluate_every=4,
+    )
+    fit(model, train, train, recipe, tmp_path)
+    with torch.no_grad():
+        kept = relative_l2(model(train.inputs), train.targets).mean().item()
+    apart = [abs(row["train_loss"] / kept - 1) for row in rows(tmp_path)]
+    assert max(apart[2:]) < 1e-5 < 1e-4 < min(apart[:2])
 
 
 def test_a_mask_may_be_of_inputs_that_the_network_does_not_see(tmp_path):

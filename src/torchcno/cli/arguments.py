@@ -1,4 +1,4 @@
-"""Options from dataclasses: every field is an option, and the comment beside it is its help."""
+"""Options from dataclasses: every field is an option, and the comment at it is its help."""
 
 import ast
 import dataclasses
@@ -107,7 +107,7 @@ def check_target(path: Path | None, suffixes: Sequence[str] = ()) -> None:
 
 
 def field_comments(config: type) -> dict[str, str]:
-    """The comments that stand beside the fields of a dataclass and its parents."""
+    """The comments that stand beside the fields of a dataclass and its parents, or above them."""
     comments: dict[str, str] = {}
     for cls in reversed(config.__mro__):
         if dataclasses.is_dataclass(cls):
@@ -117,17 +117,20 @@ def field_comments(config: type) -> dict[str, str]:
 
 def _comments_of(source: str) -> dict[str, str]:
     """From a field's name to its comment, in the source of one class."""
-    lines = {
-        token.start[0]: token.string.lstrip("# ").strip()
+    comments = [
+        token
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
         if token.type == tokenize.COMMENT
-    }
+    ]
+    words = {token.start[0]: token.string.lstrip("# ").strip() for token in comments}
+    alone = {token.start[0] for token in comments if token.line.lstrip().startswith("#")}
     (definition,) = ast.parse(source).body
     assert isinstance(definition, ast.ClassDef)
-    return {
-        node.target.id: lines[node.end_lineno]
-        for node in definition.body
-        if isinstance(node, ast.AnnAssign)
-        and isinstance(node.target, ast.Name)
-        and node.end_lineno in lines
-    }
+    found = {}
+    for node in definition.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            upwards = itertools.count(node.lineno - 1, -1)
+            above = list(itertools.takewhile(alone.__contains__, upwards))
+            lines = [node.end_lineno] if node.end_lineno in words else above[::-1]
+            found[node.target.id] = " ".join(words[line] for line in lines)
+    return {name: comment for name, comment in found.items() if comment}

@@ -31,12 +31,30 @@ class WeightAverage:
             torch._foreach_lerp_(self._averages, weights, newest)
 
 
+def tracking_norms(model: nn.Module) -> list[_BatchNorm]:
+    """The batch norms of `model` that keep running statistics."""
+    return [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+
+
+def hold_statistics(model: nn.Module) -> None:
+    """Let the batch norms of `model` take their running statistics, in training too."""
+    for norm in tracking_norms(model):
+        norm.eval()
+
+
+def copy_statistics(source: nn.Module, target: nn.Module) -> None:
+    """Give the batch norms of `target` the running statistics of `source`, its like."""
+    for there, here in zip(tracking_norms(source), tracking_norms(target), strict=True):
+        for theirs, ours in zip(there.buffers(), here.buffers(), strict=True):
+            ours.copy_(theirs)
+
+
 def recalibrate_batch_norm(model: nn.Module, inputs: Tensor, batch_size: int) -> None:
     """Set the running statistics of `model` to the mean of those of batches of `inputs`.
 
     Batch-norm layers alone are in training mode meanwhile: dropout stays off, nothing is random.
     """
-    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    norms = tracking_norms(model)
     if not norms:
         return
     momenta = [norm.momentum for norm in norms]

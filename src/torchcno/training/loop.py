@@ -22,7 +22,12 @@ from torchcno.arithmetic import FIELDS, LOSS_FACTORS, arithmetic
 from torchcno.operators.layout import laid_out
 from torchcno.selection import select
 from torchcno.training.augmentation import AUGMENTATIONS
-from torchcno.training.averaging import WeightAverage, recalibrate_batch_norm
+from torchcno.training.averaging import (
+    WeightAverage,
+    copy_statistics,
+    hold_statistics,
+    recalibrate_batch_norm,
+)
 from torchcno.training.hardware import (
     Fabric,
     Hardware,
@@ -171,6 +176,11 @@ class _Run:
         impatient = evaluated and waited >= (recipe.patience or math.inf)
         return impatient or progress.epoch >= recipe.epochs
 
+    @property
+    def frozen_from(self) -> int:
+        """The first epoch in which batch norm keeps its statistics."""
+        return self.recipe.epochs - round(self.recipe.frozen_statistics * self.recipe.epochs)
+
     def begin(self) -> None:
         """Start a new run in the folder."""
         if self.fabric.is_global_zero:
@@ -220,7 +230,11 @@ class _Run:
             torch.manual_seed(_seed(self.seed, progress.epoch, DROPOUT, self.fabric.global_rank))
         weights: list[Tensor] = list(state.model.parameters())
         batches = self.batches()
+        if progress.epoch == self.frozen_from and progress.batch == 0:
+            recalibrate_batch_norm(state.model, self.train.inputs, self.recipe.batch_size)
         state.model.train()
+        if progress.epoch >= self.frozen_from:
+            hold_statistics(state.model)
         while progress.batch < self.steps_per_epoch:
             set_rate(state.optimizer, self.rate(progress.batch))
             state.loss_sum += step(*self.augmented(batches[progress.batch]))
@@ -310,7 +324,9 @@ class _Run:
         Every process does the whole of it, since the sets are small, and the first one's is taken.
         """
         state, size = self.state, self.recipe.batch_size
-        if state.average is not None:
+        if state.average is not None and state.progress.epoch >= self.frozen_from:
+            copy_statistics(state.model, state.average.model)
+        elif state.average is not None:
             recalibrate_batch_norm(state.average.model, self.train.inputs, size)
         error = validation_error(Network(state.evaluated), self.val, AT_ONCE * size)
         return self.fabric.broadcast(error)

@@ -36,12 +36,14 @@ class Recipe:
     optimizer: Optimizer = "adamw"  # muon: AdamW for biases, orthogonal steps for kernels
     learning_rate: float = 1e-3  # η
     weight_decay: float = 1e-6  # w
-    schedule: Schedule = "step"
+    schedule: Schedule = "step"  # of η: × γ now and then, down to zero, or once up and down
     gamma: float = 0.98  # γ, every 10 epochs, for the schedule "step"
     warmup: float = 0.0  # the part of the run in which the rate grows to η, for "cosine"
-    loss: Loss = "relative-l1"
-    augmentation: Augmentation = "none"
+    loss: Loss = "relative-l1"  # to the batch's norm; of L2: to a sample's, weighted: of ∇ too
+    augmentation: Augmentation = "none"  # copies by symmetries that the problem has to have
     averaging_half_life: float | None = None  # epochs; None: no averaged weights
+    # The last part of the run, in which batch norm keeps its statistics: steps without their noise.
+    frozen_statistics: float = 0.0
     # Epochs without a better validation error, counted when it is evaluated; None: go on.
     patience: int | None = 200
     evaluate_every: int = 1  # epochs
@@ -60,17 +62,19 @@ class Recipe:
         for name in ("epochs", "batch_size", "learning_rate", "gamma", "evaluate_every"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; use a positive number.")
-        for name in ("weight_decay", "warmup", "checkpoint_every"):
+        for name in ("weight_decay", "warmup", "frozen_statistics", "checkpoint_every"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; use zero or a positive number.")
         for name in ("samples", "averaging_half_life", "patience"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} is {value}; use a positive number, or null for none.")
-        if self.warmup >= 1:
-            raise ValueError(
-                f"warmup is {self.warmup:g} of the run; use less than 1, such as 0.01."
-            )
+        for name, such_as in (("warmup", 0.01), ("frozen_statistics", 0.1)):
+            if getattr(self, name) >= 1:
+                raise ValueError(
+                    f"{name} is {getattr(self, name):g} of the run; use less than 1, such as "
+                    f"{such_as:g}."
+                )
 
 
 EITHER_WAY = ("fast", "checkpoint_every")  # how steps are run and kept: no other run

@@ -70,7 +70,8 @@ def graphed_step(
     steps: dict[tuple[object, ...], Step] = {}
 
     def step(*batch: Tensor) -> Tensor:
-        key = (*((tensor.shape, tensor.dtype) for tensor in batch), model.training)
+        modes = tuple(module.training for module in model.modules())  # batch norm's are its own
+        key = (*((tensor.shape, tensor.dtype) for tensor in batch), modes)
         if key not in steps:
             _warm_up(eager, model, optimizer, batch)
             try:
