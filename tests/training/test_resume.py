@@ -239,6 +239,20 @@ def test_a_run_goes_on_only_as_it_began(small_run, undisturbed):
         fit(torch.nn.Conv2d(1, 1, 1), train, val, recipe, undisturbed, seed=3, resume=True)
 
 
+def test_a_run_goes_on_that_began_before_a_field_was_there(small_run, undisturbed, tmp_path):
+    folder = shutil.copytree(undisturbed, tmp_path / "run")
+    path = folder / "checkpoint" / "state.safetensors"
+    state, note = load_tensors(path)
+    del note["protocol"]["gamma"]  # which this run has as it is by default
+    save_tensors(path, state, note)
+    train, val = small_run.data(103, 1), small_run.data(20, 2)
+    fit(small_run.network(), train, val, small_run.RECIPE, folder, seed=3, resume=True)
+    del note["protocol"]["schedule"]  # which it has not
+    save_tensors(path, state, note)
+    with pytest.raises(ValueError, match="made with schedule = 'step', not 'cosine'"):
+        fit(small_run.network(), train, val, small_run.RECIPE, folder, seed=3, resume=True)
+
+
 def of_another_program(path: Path) -> None:
     save_file({"layer.weight": torch.ones(2)}, path, {"format": "pt"})
 

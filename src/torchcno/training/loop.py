@@ -453,6 +453,7 @@ def _make_step(state: State, recipe: Recipe, fabric: Fabric) -> Step:
 
 def _check_protocol(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Refuse to go on with another recipe, seed or number of samples than the run began with."""
+    saved = {**asdict(Recipe()), **saved}  # fields that there were not yet are as by default
     for name in given:
         if saved.get(name) != given[name]:
             raise ValueError(
