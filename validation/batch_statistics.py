@@ -21,6 +21,7 @@ from torch import nn
 from torchcno import PROBLEMS, load_pretrained
 from torchcno.data.dataset import load
 from torchcno.disk import write_json
+from torchcno.experiments.pretrained import pretrained
 from torchcno.metrics import relative_l1
 from torchcno.training import Hardware, Pairs, Recipe, fit
 from torchcno.training.losses import relative_l1_loss
@@ -58,7 +59,7 @@ def measured(network: nn.Module, sets: dict[str, Pairs], batch_size: int) -> dic
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("problem", nargs="?", default="poisson", choices=PROBLEMS)
+    parser.add_argument("problem", nargs="?", default="poisson", choices=pretrained())
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--rate", type=float, default=1e-5)
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
