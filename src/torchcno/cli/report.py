@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> None:
         )
     page, numbers, tables = write_report(report, given.out)
     count = len(report.unreadable)
-    more = f" {count} more runs or audits cannot be read; the page says why." if count else ""
+    more = f" {count} more runs or files cannot be read; the page says why." if count else ""
     print(
         f"{len(report.results.finished)} runs, {len(report.tables)} tables and "
         f"{len(report.drawn)} figures on {page}; numbers in {numbers}, LaTeX in {tables}.{more}"

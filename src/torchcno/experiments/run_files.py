@@ -4,7 +4,7 @@ A run with such a file counts as unreadable, whole: it is neither used nor writt
 """
 
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,8 @@ def damage_of(path: Path, read: Callable[[Path], object] | None = None) -> Damag
         try:
             (read or READERS[path.name])(path)
         except Exception as error:  # a broken file makes its reader raise anything
-            words = str(error) or type(error).__name__
+            lacks = f"it lacks {error}" if isinstance(error, KeyError) else ""
+            words = lacks or str(error) or type(error).__name__
             return Damage(path, words.replace(str(path), "it").strip().rstrip("."))
     return None
 
@@ -75,12 +76,17 @@ def read_result(path: Path) -> dict[str, Any]:
     lacking = [key for key in KEYS if key not in result]
     if lacking:
         raise ValueError(f"it lacks {', '.join(lacking)}")
-    for split, summary in result["errors"].items():
+    check_errors(result["errors"])
+    return result
+
+
+def check_errors(errors: Mapping[str, Any]) -> None:
+    """Refuse errors by split of which one has not what tables show."""
+    for split, summary in errors.items():
         try:
             published_error(summary)
         except (KeyError, TypeError) as error:
             raise ValueError(f"it has no errors of {split}") from error
-    return result
 
 
 def _check_arrays(path: Path) -> None:

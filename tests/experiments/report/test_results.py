@@ -1,5 +1,6 @@
 """What a folder of results holds, and what it lacks."""
 
+import re
 from pathlib import Path
 from shutil import copytree
 
@@ -141,21 +142,57 @@ def test_damage_names_the_file_and_says_why(tiny_run, tmp_path):
     assert damage.file == Path(folder, "errors.npz")
 
 
+SEARCH = "cno search PROBLEM MODEL [OPTION ...] --out {0}/search-wave-cno"
+SOLVERS = "python benchmarks/solvers.py [--device cuda] --out {0}/bench-solvers-cpu.json"
+REMEDIES = {  # of the files beside runs, in a folder of results
+    "audit-poisson.json": "cno audit RUN [RUN ...] --json {0}/audit-poisson.json",
+    "search-wave-cno/result.json": SEARCH,
+    "search-wave-cno/trials.csv": SEARCH,
+    "validation-linear.json": "python validation/linear.py --out {0}",
+    "validation-disks.json": "python validation/disks.py --out {0}",
+    "validation-output-space.json": "python validation/output_space.py --out {0}",
+    "validation-darcy.json": "python validation/darcy_readings.py --out {0}",
+    "validation-airfoil-masks.json": "python validation/airfoil_masks.py --out {0}",
+    "validation-modes.json": "python validation/modes.py --out {0}",
+    "bench-solvers-cpu.json": SOLVERS,
+}
+
+
 @pytest.mark.parametrize(
-    "content", ['{"audits": [', "[]", "{}", '{"audits": 3}', '{"audits": [{"name": "mine"}]}']
+    "content",
+    [
+        '{"audits": [',
+        "[]",
+        "{}",
+        '{"audits": 3, "test": 3, "wave": 3, "allen-cahn": 3, "readings": 3, "problems": 3}',
+        '{"audits": [{"name": "mine"}], "test": {}, "wave": {}, "allen-cahn": {}, "readings": {}}',
+    ],
 )
-def test_a_damaged_audit_is_named_and_stops_no_page(tiny_run, tmp_path, content):
+def test_damaged_files_beside_runs_are_named_and_stop_no_page(tiny_run, tmp_path, content):
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / planned(PAPER, "poisson", "cno").name).symlink_to(tiny_run)
     layers = (LayerAliasing("sigma", "ReLU", (8, 8), (8, 8), 1e-2),)
     audit = RunAudit("heat", "periodic", (8, 8), (), (), layers)
     write_json(audit_report([audit], threshold=0.01), tmp_path / "audit-whole.json")
-    path = tmp_path / "audit-poisson.json"
-    path.write_text(content)
+    for name in REMEDIES:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
     report = make_report(tmp_path)
-    assert [p.name for p in report.pictures if p.number == "Aliasing"] == ["audit-whole"]
     text = render(report, embed=lambda picture: "").split('id="missing"')[1]
-    assert "<li>audit-poisson.json: " in text
-    assert f"<code>cno audit RUN [RUN ...] --json {path}</code>" in text
-    assert report.numbers["unreadable"] == {"audit-poisson": "audit-poisson.json"}
+    named = dict(re.findall(r"<li>(\S+): .+\. <code>(.+)</code></li>", text))
+    remedies = {name: remedy.format(tmp_path) for name, remedy in REMEDIES.items()}
+    assert {name: named.get(name) for name in remedies} == remedies
+    assert report.numbers["unreadable"] == {
+        name.partition(".")[0]: Path(name).name for name in REMEDIES
+    }
+    drawn = {picture.name for picture in report.drawn}
+    assert "audit-whole" in drawn
+    assert not drawn & {"audit-poisson", "search-wave-cno", "figure-26"}
     assert not report.complete
+
+
+def test_a_validation_that_ended_halfway_is_named_with_what_it_lacks(tmp_path):
+    half = {"least_mean_error_percent": 0.1, "likely_mean_error_percent": 0.2}
+    write_json({"test": half}, tmp_path / "validation-airfoil-masks.json")
+    (found,) = make_report(tmp_path).unreadable
+    assert found.damage.why == "it lacks 'ood'"

@@ -1,6 +1,5 @@
 """Which figures the report has: found in results, under their numbers in the paper."""
 
-import csv
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -41,7 +40,8 @@ from torchcno.experiments.measurements import (
     read_spectra,
 )
 from torchcno.experiments.report.cells import SPLIT_TITLES, problem_title
-from torchcno.experiments.report.results import Results, audit_command
+from torchcno.experiments.report.other_files import AUDITS, MODES, SEARCHES, TRIALS
+from torchcno.experiments.report.results import Results
 from torchcno.experiments.report.statements import rounded, scaling_of, series_title
 from torchcno.experiments.studies import (
     EFFICIENCY,
@@ -421,12 +421,13 @@ def efficiency_pictures(results: Results) -> Iterator[Picture]:
 
 def search_pictures(results: Results) -> Iterator[Picture]:
     """The trials of searches, as figure 3 has those of the paper's."""
-    for path in sorted(results.folder.glob("search-*/trials.csv")):
-        search = results.extra(f"{path.parent.name}/result.json") or {}
-        if search:
-            title = f"{problem_title(search['problem'])}: the trials of a search"
-            model = search["model"]
-            sizes = {paper.MODEL_TITLES.get(model, model): read_trials(path)}
+    searches = results.every(SEARCHES)
+    for path, trials in results.every(TRIALS).items():
+        result = path.with_name("result.json")
+        if result in searches:
+            problem, model = searches[result]
+            title = f"{problem_title(problem)}: the trials of a search"
+            sizes = {paper.MODEL_TITLES.get(model, model): trials}
             caption = "A point is a trial."
             yield _sizes(Picture(path.parent.name, "Search", title, caption=caption), sizes)
 
@@ -451,21 +452,6 @@ def _sizes(picture: Picture, found: Mapping[str, list[Size]]) -> Picture:
     )
 
 
-def read_trials(path: Path) -> list[Size]:
-    """The finished trials of a search."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["validation_error"]]
-    return [
-        Size(
-            int(row["parameters"]),
-            float(row["seconds_per_epoch"]),
-            100 * float(row["validation_error"]),
-            row.get("device", ""),
-        )
-        for row in rows
-    ]
-
-
 def truth_spectra(results: Results) -> Iterator[Picture]:
     """Figure 25: the two flows side by side."""
     found = {
@@ -487,7 +473,7 @@ def truth_spectra(results: Results) -> Iterator[Picture]:
 
 def complexity_picture(results: Results) -> Iterator[Picture]:
     """Figure 26."""
-    modes = results.extra("validation-modes.json")
+    modes = results.only(MODES)
     yield Picture(
         "figure-26",
         "Figure 26",
@@ -508,7 +494,7 @@ def complexity_picture(results: Results) -> Iterator[Picture]:
 
 def audit_pictures(results: Results) -> Iterator[Picture]:
     """Aliasing, which the paper argues about and does not measure: `cno audit --json`."""
-    for path, found in results.audits.items():
+    for path, found in results.every(AUDITS).items():
         problem = _audited(path, found)
         runs = compared(results, problem) if problem else {}
         titles = {run.name: title for title, run in runs.items()}
@@ -522,7 +508,7 @@ def audit_pictures(results: Results) -> Iterator[Picture]:
             "Aliasing",
             f"{subject}: between grids, under translations, and layer by layer",
             partial(draw_audits, audits) if audits else None,
-            audit_command(path),
+            AUDITS.command(path),
             {
                 audit.name: {
                     "folded": {str(rung.size[-1]): rung.folded for rung in audit.ladder},

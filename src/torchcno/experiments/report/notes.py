@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from torchcno.experiments import paper
 from torchcno.experiments.report.cells import SPLIT_TITLES, percent
+from torchcno.experiments.report.other_files import DARCY, DISKS, FRONTS, MASKS, Both
 from torchcno.experiments.report.results import Results
 from torchcno.experiments.studies import planned
 
@@ -46,13 +47,10 @@ def lopsided(results: Results, cases: Sequence[tuple[str, str]]) -> str:
 
 def stairs(results: Results) -> str:
     """What the published errors of discontinuous transport hold besides the networks' own."""
-    measured = results.extra("validation-disks.json")
+    measured = results.only(DISKS)
     if measured is None:
         return ""
-    least, most = (
-        " and ".join(f"{row['percent']['sampled'][answer]:.2f}" for row in measured.values())
-        for answer in ("disk", "moved")
-    )
+    least, most = map(_in_and_out, measured)
     return (
         "On discontinuous transport the text has sampled disks, with stairs, on which "
         f"even the true disk has errors of {least} (in and out) and the input translated exactly "
@@ -62,38 +60,25 @@ def stairs(results: Results) -> str:
 
 def fewer_fronts(results: Results) -> str:
     """That the published Allen-Cahn data cannot be ours, where the numbers show it."""
-    measured = results.extra("validation-output-space.json")
+    measured = results.only(FRONTS)
     if measured is None:
         return ""
-    don = measured["allen-cahn"]["deeponet"]
-    if any(
-        don[split]["floor_percent"] <= don[split]["published_percent"] for split in SPLIT_TITLES
-    ):
+    functions, floors, published = measured
+    if not _above(floors, published):
         return ""
-    floors, published = (
-        " and ".join(percent(don[split][f"{which}_percent"]).text for split in SPLIT_TITLES)
-        for which in ("floor", "published")
-    )
     return (
-        f"On Allen-Cahn the published data are not ours: no network with the {don['dimensions']} "
-        f"functions of DON has errors below {floors} (in and out) on ours, and {published} are "
-        "published (python validation/output_space.py)."
+        f"On Allen-Cahn the published data are not ours: no network with the {functions} functions "
+        f"of DON has errors below {_in_and_out(floors)} (in and out) on ours, and "
+        f"{_in_and_out(published)} are published (python validation/output_space.py)."
     )
 
 
 def harder_darcy(results: Results) -> str:
     """That Darcy flow is harder here, whatever the network, where the numbers show it."""
-    measured = results.extra("validation-darcy.json")
-    if measured is None:
+    measured = results.only(DARCY)
+    if measured is None or not _above(*measured):
         return ""
-    ours = next(iter(measured["readings"].values()))["[0, 1]"]["regression"]
-    published = measured["published"]["ffnn"]
-    if any(ours[split] <= published[split] for split in SPLIT_TITLES):
-        return ""
-    regression, ffnn = (
-        " and ".join(percent(errors[split]).text for split in SPLIT_TITLES)
-        for errors in (ours, published)
-    )
+    regression, ffnn = map(_in_and_out, measured)
     return (
         f"Our Darcy flow is harder than the published one: kernel regression has {regression} on "
         f"it, where FFNN is published with {ffnn} (python validation/darcy_readings.py)."
@@ -102,15 +87,21 @@ def harder_darcy(results: Results) -> str:
 
 def undetermined(results: Results) -> str:
     """What no network can know of a flow past an airfoil."""
-    measured = results.extra("validation-airfoil-masks.json")
+    measured = results.only(MASKS)
     if measured is None:
         return ""
-    least, likely = (
-        " and ".join(f"{row[f'{which}_mean_error_percent']:.2f}" for row in measured.values())
-        for which in ("least", "likely")
-    )
+    least, likely = map(_in_and_out, measured)
     return (
         "Of an airfoil networks see its cells, and airfoils with the same cells have other flows: "
         f"no answer has mean errors below {least} (in and out), and the best one about {likely} "
         "(python validation/airfoil_masks.py)."
     )
+
+
+def _above(ours: Both, published: Both) -> bool:
+    """Whether ours are larger, in and out of distribution."""
+    return all(a > b for a, b in zip(ours, published, strict=True))
+
+
+def _in_and_out(errors: Both) -> str:
+    return " and ".join(percent(error).text for error in errors)

@@ -57,8 +57,8 @@ class Report:
 
     @property
     def unreadable(self) -> list[Unreadable]:
-        """The runs and the audits that damaged files keep off the page."""
-        return [*self.results.unreadable(), *self.results.unreadable_audits]
+        """The runs, and the files beside them, that damage keeps off the page."""
+        return [*self.results.unreadable(), *self.results.unreadable_others]
 
     @property
     def numbers(self) -> dict[str, Any]:

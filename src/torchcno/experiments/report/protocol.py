@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from torchcno.disk import read_json
 from torchcno.experiments import paper
 from torchcno.experiments.build import build_model, model_class, model_config, parameter_count
 from torchcno.experiments.evaluate import EVALUATED
@@ -110,12 +111,13 @@ def _trial(
 ) -> tuple[str, list[Cell]] | None:
     """A trial's errors and those of `paper`; None where it has not been run."""
     name = f"{problem}-{model}-{change}"
-    damage = find_damage(results.folder / "trials" / name)
+    folder = results.folder / "trials" / name
+    damage = find_damage(folder)
     if damage is not None:
         return f"{name}: {damage.file.name} cannot be read", [Cell()] * 4
-    trial = results.extra(f"trials/{name}/result.json")
-    if trial is None:
+    if not (folder / "result.json").exists():
         return None
+    trial = read_json(folder / "result.json")
     by_text = [median_error(trial["errors"].get(split)) for split in EVALUATED]
     run = planned(BUDGETS["paper"], problem, model)
     by_ours = [results.error(run, split) for split in EVALUATED]

@@ -5,26 +5,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torchcno.disk import read_json
 from torchcno.evaluation.resolution import ResolutionCurve
-from torchcno.experiments.audit import RunAudit, read_audits
 from torchcno.experiments.measurements import RESOLUTIONS, read_resolutions
+from torchcno.experiments.report.other_files import KINDS, LINEAR, Kind
 from torchcno.experiments.run_config import differences, read_config
 from torchcno.experiments.run_files import Damage, damage_of, find_damage
 from torchcno.experiments.studies import BUDGETS, STUDIES, Budget, PlannedRun, Study, planned
 
+T = TypeVar("T")
 LEAST_SEEDS = 3  # initialisations that say anything of how far others scatter
 
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A run or an audit that a damaged file keeps off the page."""
+    """A run, or a file beside runs, that damage keeps off the page."""
 
     name: str
     damage: Damage
-    remedy: str  # the command that makes it anew; of a run, once its folder is moved away
+    remedy: str  # the command that makes it anew, once what is damaged is moved away
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,8 @@ class Results:
 
     def linear_error(self, problem: str, split: str, space: str = "normalized") -> float | None:
         """The same of the best linear map (`validation/linear.py`)."""
-        found = (self.extra("validation-linear.json") or {}).get(problem, {"errors": {}})
-        return median_error(found["errors"].get(split), space)
+        found = (self.only(LINEAR) or {}).get(problem, {})
+        return median_error(found.get(split), space)
 
     def _median(self, run: PlannedRun, key: str, split: str, space: str) -> float | None:
         return median_error(self.finished.get(run.name, {}).get(key, {}).get(split), space)
@@ -134,25 +135,37 @@ class Results:
             for name, damage in self.damaged.items()
         ]
 
-    @cached_property
-    def audits(self) -> Mapping[Path, list[RunAudit]]:
-        """Those of every file of `cno audit --json` that can be read."""
-        damaged = {one.damage.file for one in self.unreadable_audits}
-        return {path: read_audits(path) for path in self._audit_files if path not in damaged}
+    def every(self, kind: Kind[T]) -> dict[Path, T]:
+        """What each file of a kind says that can be read."""
+        files = kind.files(self.folder)
+        return {path: self._others[path] for path in files if path in self._others}
+
+    def only(self, kind: Kind[T]) -> T | None:
+        """What the one file of a kind says; None where it is not there, or cannot be read."""
+        return next(iter(self.every(kind).values()), None)
 
     @cached_property
-    def unreadable_audits(self) -> list[Unreadable]:
-        """The others of these files, and what makes each anew."""
-        found = (damage_of(path, read_audits) for path in self._audit_files)
+    def _others(self) -> Mapping[Path, Any]:
+        """What the files beside runs say, but for those that cannot be read."""
+        damaged = {one.damage.file for one in self.unreadable_others}
+        return {path: kind.read(path) for kind, path in self._other_files if path not in damaged}
+
+    @cached_property
+    def unreadable_others(self) -> list[Unreadable]:
+        """The files beside runs that cannot be read, and what makes each anew."""
+        found = ((kind, damage_of(path, kind.read)) for kind, path in self._other_files)
         return [
-            Unreadable(damage.file.stem, damage, audit_command(damage.file))
-            for damage in found
+            Unreadable(self._name(damage.file), damage, kind.command(damage.file))
+            for kind, damage in found
             if damage is not None
         ]
 
     @property
-    def _audit_files(self) -> list[Path]:
-        return sorted(self.folder.glob("audit-*.json"))
+    def _other_files(self) -> list[tuple[Kind[Any], Path]]:
+        return [(kind, path) for kind in KINDS for path in kind.files(self.folder)]
+
+    def _name(self, path: Path) -> str:
+        return str(path.relative_to(self.folder).with_suffix(""))
 
     @property
     def unplanned(self) -> list[str]:
@@ -195,16 +208,6 @@ class Results:
     @cached_property
     def _benches(self) -> list[dict[str, Any]]:
         return [_bench(path) for path in sorted(self.folder.glob("bench-*.json"))]
-
-    def extra(self, name: str) -> dict[str, Any] | None:
-        """A further file of results, such as a validation's; None where there is none."""
-        path = self.folder / name
-        return read_json(path) if path.exists() else None
-
-
-def audit_command(path: Path) -> str:
-    """What makes a file of audits."""
-    return f"cno audit RUN [RUN ...] --json {path}"
 
 
 def median_error(summary: Mapping[str, Any] | None, space: str = "normalized") -> float | None:

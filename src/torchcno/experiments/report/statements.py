@@ -22,6 +22,7 @@ from torchcno.experiments.report.cells import (
     problem_title,
     row_of_errors,
 )
+from torchcno.experiments.report.other_files import MODES, SOLVERS
 from torchcno.experiments.report.protocol import millions
 from torchcno.experiments.report.results import Results
 from torchcno.experiments.studies import (
@@ -140,7 +141,7 @@ def scaling_of(results: Results, runs: Mapping[int, PlannedRun]) -> Scaling:
 
 def modes(results: Results) -> Table:
     """Figure 26: how many modes an axis a solution needs."""
-    found = results.extra("validation-modes.json") or {}
+    found = results.only(MODES) or {}
     rows: list[Row] = []
     for problem, published in paper.MODES.items():
         title = problem_title(problem)
@@ -202,13 +203,8 @@ def inference_times(results: Results) -> Table:
 
 def _solver_seconds(results: Results, problem: str) -> list[tuple[str, float]]:
     """On each device that was measured."""
-    found = []
-    for name in ("cpu", "cuda"):
-        bench = results.extra(f"bench-solvers-{name}.json") or {"problems": {}}
-        if (case := bench["problems"].get(problem)) is not None:
-            cores = f", {bench['cores']} cores" if name == "cpu" else ""
-            found.append((f"solver, {bench['device']}{cores}", case["seconds"] / case["samples"]))
-    return found
+    benches = results.every(SOLVERS).values()
+    return [(f"solver, {on}", seconds[problem]) for on, seconds in benches if problem in seconds]
 
 
 def _network_seconds(results: Results, problem: str, model: str) -> list[tuple[str, float]]:
