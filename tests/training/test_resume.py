@@ -285,6 +285,21 @@ def test_a_foreign_checkpoint_is_named_and_nothing_is_written(
     assert contents(tmp_path) == before
 
 
+def test_a_checkpoint_of_a_newer_version_is_named_and_nothing_is_written(
+    small_run, undisturbed, tmp_path
+):
+    shutil.copytree(undisturbed, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "checkpoint" / "state.safetensors"
+    state, note = load_tensors(path)
+    note["progress"] |= {"restarts": 2, "rate": 0.1}
+    save_tensors(path, state, note)
+    before = contents(tmp_path)
+    message = r"state\.safetensors .* progress has rate, restarts, .*; install that version"
+    with pytest.raises(ValueError, match=message):
+        small_run.run(tmp_path, resume=True)
+    assert contents(tmp_path) == before
+
+
 def test_how_steps_are_run_and_kept_may_change(small_run, undisturbed):
     train, val = small_run.data(103, 1), small_run.data(20, 2)
     otherwise = replace(small_run.RECIPE, checkpoint_every=7.0, fast="off")

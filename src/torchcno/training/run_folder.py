@@ -3,13 +3,14 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from torchcno.training.checkpoint import load_tensors, save_tensors
+from torchcno.training.state import Progress
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,13 @@ class RunFolder:
             raise ValueError(
                 f"{self.checkpoint} holds no state of a run: it lacks {', '.join(lacking)}; bring "
                 "back the file that was saved there, or train again in another folder."
+            )
+        unknown = note["progress"].keys() - {field.name for field in fields(Progress)}
+        if unknown:
+            raise ValueError(
+                f"{self.checkpoint} is of another version of torchcno: its progress has "
+                f"{', '.join(sorted(unknown))}, which this one does not know; install that version "
+                "to go on, or train again in another folder."
             )
         return state, note
 
