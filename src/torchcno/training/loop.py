@@ -46,7 +46,7 @@ from torchcno.training.pairs import (
     validation_error,
     where_they_count,
 )
-from torchcno.training.recipe import EITHER_WAY, Recipe
+from torchcno.training.recipe import EITHER_WAY, Recipe, completed
 from torchcno.training.run_folder import RunFolder
 from torchcno.training.schedules import learning_rate
 from torchcno.training.sharding import is_sharded, shard, whole
@@ -453,7 +453,7 @@ def _make_step(state: State, recipe: Recipe, fabric: Fabric) -> Step:
 
 def _check_protocol(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Refuse to go on with another recipe, seed or number of samples than the run began with."""
-    saved = {**asdict(Recipe()), **saved}  # fields that there were not yet are as by default
+    saved = completed(saved)
     for name in given:
         if saved.get(name) != given[name]:
             raise ValueError(

@@ -1,7 +1,8 @@
 """How a model is trained: the numbers, and nothing of the model or the problem."""
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
 
 from torchcno.arithmetic import Precision
 from torchcno.selection import select
@@ -75,6 +76,11 @@ class Recipe:
                     f"{name} is {getattr(self, name):g} of the run; use less than 1, such as "
                     f"{such_as:g}."
                 )
+
+
+def completed(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """What was saved of a recipe, with the fields that there were not yet as by default."""
+    return {**asdict(Recipe()), **saved}
 
 
 EITHER_WAY = ("fast", "checkpoint_every")  # how steps are run and kept: no other run

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
@@ -302,19 +303,40 @@ def test_how_trials_are_run_kept_and_drawn_makes_no_other_search(data, tmp_path)
     assert [t.number for t in open_study(other, tmp_path).trials] == [trial.number]
 
 
-def test_a_search_that_said_how_its_trials_were_run_goes_on(data, tmp_path):
-    """As search.yaml once did."""
+def that_said_how_trials_were_run(base: dict[str, Any]) -> None:
+    base["train"] |= {"fast": "compiled", "checkpoint_every": 7.0}
+    base["tensorboard"] = True
+
+
+def with_fewer_fields(base: dict[str, Any]) -> None:
+    del base["train"]["fast"], base["train"]["frozen_statistics"]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("as_then", [that_said_how_trials_were_run, with_fewer_fields])
+def test_a_search_of_an_older_version_goes_on_with_its_trials(
+    data, tmp_path, monkeypatch, as_then, shared
+):
     search = small.search(data)
-    study = open_study(search, tmp_path)
+    url = f"sqlite:///{tmp_path / 'shared.db'}" if shared else None
+    tree = search.to_tree()
+    as_then(tree["base"])
+    with monkeypatch.context() as then:
+        then.setattr(Search, "to_tree", lambda search: tree)
+        trial = open_study(search, tmp_path, url).ask()
+    assert read_tree(tmp_path / "search.yaml") == tree
+    assert [t.number for t in open_study(search, tmp_path, url).trials] == [trial.number]
+
+
+def test_a_search_from_before_a_field_was_there_has_it_as_by_default(data, tmp_path):
+    open_study(small.search(data), tmp_path)
     path = tmp_path / "search.yaml"
     tree = read_tree(path)
-    tree["base"]["train"] |= {"fast": "compiled", "checkpoint_every": 7.0}
-    tree["base"]["tensorboard"] = True
+    with_fewer_fields(tree["base"])
     write_tree(tree, path)
-    assert open_study(search, tmp_path).study_name == study.study_name
-    del tree["base"]["train"]["fast"]  # older still
-    write_tree(tree, path)
-    open_study(search, tmp_path)
+    with pytest.raises(ValueError, match=r"differs in base\.train\.frozen_statistics; choose"):
+        open_study(small.search(data, frozen_statistics=0.5), tmp_path)
+    open_study(small.search(data, frozen_statistics=0.0), tmp_path)
 
 
 def test_a_search_by_the_defaults_is_named_after_all_fields():

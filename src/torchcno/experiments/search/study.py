@@ -18,10 +18,10 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
 
 from torchcno.disk import locked
-from torchcno.experiments.run_config import read_tree, write_tree
+from torchcno.experiments.run_config import read_tree, section, write_tree
 from torchcno.experiments.search.space import Space
 from torchcno.selection import select
-from torchcno.training.recipe import EITHER_WAY, Recipe
+from torchcno.training.recipe import EITHER_WAY, Recipe, completed
 from torchcno.training.run_folder import RunFolder
 
 SamplerName = Literal["random", "tpe"]
@@ -80,8 +80,12 @@ class Search:
     @property
     def name(self) -> str:
         """The same for the same search on any machine: the study that they share."""
-        tree = {key: value for key, value in self.to_tree().items() if key != "torchcno"}
-        digest = hashlib.blake2b(json.dumps(tree, sort_keys=True).encode(), digest_size=4)
+        return self.name_by(self.to_tree())
+
+    def name_by(self, tree: Mapping[str, Any]) -> str:
+        """The name where the search began as `tree`: by an older version, say."""
+        deciding = {key: value for key, value in tree.items() if key != "torchcno"}
+        digest = hashlib.blake2b(json.dumps(deciding, sort_keys=True).encode(), digest_size=4)
         return f"{self.space.base.problem.name}-{self.space.base.model}-{digest.hexdigest()}"
 
 
@@ -159,13 +163,14 @@ def trial_folder(folder: Path, number: int) -> Path:
 def open_study(search: Search, folder: Path, url: str | None = None) -> Study:
     """The study of a search in the database at `url`, or in its folder; a new one if need be."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    refuse_another_search(search, folder)  # before a database hears of it
     if url is not None:
-        study = _connect(search, url)  # first: where it fails, no folder shall be left
+        study = _connect(search, folder, url)  # first: where it fails, no folder shall be left
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         refuse_another_search(search, folder)
         if url is None:
-            study = _connect(search, f"sqlite:///{folder.absolute() / 'study.db'}")
+            study = _connect(search, folder, f"sqlite:///{folder.absolute() / 'study.db'}")
         if not (folder / "search.yaml").exists():
             write_tree(search.to_tree(), folder / "search.yaml")
     return study
@@ -179,7 +184,10 @@ def refuse_another_search(search: Search, folder: Path) -> None:
         if run.has_begun or run.weights.exists():
             raise ValueError(f"{folder} holds a run; choose another --out.")
         return
-    differs = differing(read_tree(path), search.to_tree())
+    there = read_tree(path)
+    base = section(there, "base")
+    base["train"] = completed(section(base, "train"))
+    differs = differing({**there, "base": base}, search.to_tree())
     changed = [key for key in differs if key not in NO_OTHER_SEARCH]
     if changed:
         raise ValueError(
@@ -200,12 +208,14 @@ def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     return names
 
 
-def _connect(search: Search, url: str) -> Study:
-    """The study in the database at `url`."""
+def _connect(search: Search, folder: Path, url: str) -> Study:
+    """The study in the database at `url`, by the name that it has since its folder's beginning."""
+    began = folder / "search.yaml"
+    name = search.name_by(read_tree(began)) if began.exists() else search.name
     try:
         return optuna.create_study(
             storage=_storage(url),
-            study_name=search.name,
+            study_name=name,
             sampler=SAMPLERS[search.sampler](search),
             pruner=PRUNERS[search.pruner](search),
             load_if_exists=True,
