@@ -1,8 +1,8 @@
-"""The code in documents runs as it stands, and the numbers of the README are those of results."""
+"""The code in documents runs as it stands, and their numbers are those of results."""
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +15,7 @@ import pytest
 from torchcno import PROBLEMS, Normalization
 from torchcno.data.rpb_files import ARCHIVES
 from torchcno.evaluation.errors import published_error
+from torchcno.experiments.paper import SEEDED, SEEDS
 from torchcno.metrics import relative_l1
 
 DOCUMENTS = Path(__file__).parents[1] / "docs"
@@ -200,39 +201,82 @@ def test_numbers_in_the_readme_are_measured(pattern: str) -> None:
         assert is_rounded(said, measured)
 
 
-def run_of_seed(problem: str, network: str) -> str:
+def cells_of(section: str) -> Iterator[tuple[str, str, str]]:
+    """Row, column and content of every cell in the tables of a section of training.md."""
+    text = (DOCUMENTS / "training.md").read_text(encoding="utf-8").replace("**", "")
+    (part,) = re.findall(rf"^## {section}\n(.*?)^## ", text, re.DOTALL | re.MULTILINE)
+    for table in re.findall(r"(?:^\|.*\n)+", part, re.MULTILINE):
+        lines = ([cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines())
+        heads, _, *rows = lines
+        for label, *cells in rows:
+            yield from ((label, *cell) for cell in zip(heads[1:], cells, strict=True))
+
+
+def runs_of_seed(problem: str, network: str) -> list[str]:
     model, seed = network.replace("-", "").lower().split()
-    return f"{problem.replace(' ', '-')}-{model}-paper-{seed}"
+    return [f"{problem.replace(' ', '-')}-{model}-paper-{seed}"]
 
 
-def run_of_samples(samples: str, network: str) -> str:
+def runs_of_samples(samples: str, network: str) -> list[str]:
     problem, model = network.lower().split(", ")
     tag = f"-samples{samples}" if samples.isdigit() else ""
-    return f"{problem}-{model}-paper-0{tag}"
+    return [f"{problem}-{model}-paper-0{tag}"]
+
+
+def runs_of_ablation(problem: str, network: str) -> list[str]:
+    tags = {"CNO": "", "without filters": "-no-filters", "without blocks across": "-no-skip-blocks"}
+    run = f"{problem.replace(' ', '-')}-cno{tags[network]}-paper"
+    return [f"{run}-{seed}" for seed in range(3 if network == "CNO" else 1)]
 
 
 @pytest.mark.parametrize(
-    ("section", "run_of"),
-    [("How much is chance", run_of_seed), ("Fewer samples", run_of_samples)],
+    ("section", "runs_of", "told"),
+    [
+        ("How much is chance", runs_of_seed, r"(?!vorticity).*-(cno|fno|unet)-paper-[012]"),
+        ("Fewer samples", runs_of_samples, r"(poisson|wave)-(cno|fno)-paper-0(-samples\d+)?"),
+        ("Ablations", runs_of_ablation, r".*-cno-no-(filters|skip-blocks)-paper-0"),
+    ],
 )
-def test_tables_of_runs_are_measured(section: str, run_of: Callable[[str, str], str]) -> None:
-    """Cells like "0.63 / 0.70 (529)": errors in and out of distribution, and epochs."""
-    text = (DOCUMENTS / "training.md").read_text(encoding="utf-8").replace("**", "")
-    (part,) = re.findall(rf"^## {section}\n(.*?)^## ", text, re.DOTALL | re.MULTILINE)
-    seen = 0
-    for table in re.findall(r"(?:^\|.*\n)+", part, re.MULTILINE):
-        heads, _, *rows = (line.strip("|").split("|") for line in table.splitlines())
-        for row in rows:
-            for head, cell in zip(heads[1:], row[1:], strict=True):
-                found = re.fullmatch(r" ([\d.]+) / ([\d.]+)(?: \((\d+)\))? ", cell)
-                if found is None:
-                    continue
-                result = read(f"runs/{run_of(row[0].strip(), head.strip())}/result.json")
-                errors = (published_error(result["errors"][split]) for split in ("test", "ood"))
-                for said, measured in zip(found.groups(), [*errors, result["epochs"]], strict=True):
-                    assert said is None or is_rounded(said, measured)
-                seen += 1
-    assert seen >= 9
+def test_tables_of_runs_are_measured(
+    section: str, runs_of: Callable[[str, str], list[str]], told: str
+) -> None:
+    """Every cell is that of its finished runs, and no finished run is left out."""
+    finished = {path.parent.name for path in RESULTS.glob("runs/*/result.json")}
+    seen = set()
+    for row, column, cell in cells_of(section):
+        if "±" not in cell:  # which are published
+            runs = finished.intersection(runs_of(row, column))
+            assert_measured(cell, [read(f"runs/{run}/result.json") for run in runs])
+            seen |= runs
+    assert not {run for run in finished if re.fullmatch(told, run)} - seen
+
+
+def assert_measured(cell: str, results: list[Any]) -> None:
+    """Of "0.63 / 0.70 (529)": errors in and out of distribution, and epochs.
+
+    Of several runs, "0.47–0.91 / 0.50–4.32": the least error and the largest.
+    """
+    if not results:
+        assert cell == ""
+        return
+    found = re.fullmatch(r"(\S+) / (\S+)(?: \((\d+)\))?", cell)
+    assert found, f"{cell!r} is not what its runs came to"
+    *errors, epochs = found.groups()
+    for said, split in zip(errors, ("test", "ood"), strict=True):
+        measured = [published_error(result["errors"][split]) for result in results]
+        least, _, most = said.partition("–")
+        assert is_rounded(least, min(measured))
+        assert is_rounded(most or least, max(measured))
+    assert epochs is None or {int(epochs)} == {result["epochs"] for result in results}
+
+
+def test_seeds_of_the_paper_are_as_published() -> None:
+    published = [one for one in cells_of("How much is chance") if not one[1][-1].isdigit()]
+    assert len(published) == len(SEEDS) * len(SEEDED)
+    for problem, column, cell in published:
+        model = column.removeprefix("published: ").replace("-", "").lower()
+        said = SEEDS[problem.replace(" ", "-")][model]
+        assert cell == f"{said.mean:.2f} ± {said.std:.2f}"
 
 
 def test_what_frozen_statistics_bring_is_measured() -> None:
