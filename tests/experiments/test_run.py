@@ -37,6 +37,15 @@ def test_a_bare_name_is_enough_of_a_configuration():
     )
 
 
+def test_a_written_configuration_keeps_its_recipe_when_presets_and_fields_change():
+    """Fields that there were not yet are as by default, whatever the preset has today."""
+    tree = RunConfig.resolve("wave", "cno").to_tree()
+    assert tree["train"].pop("optimizer") == "muon"
+    assert RunConfig.from_tree(tree).train.optimizer == "adamw"
+    del tree["format"]  # as a user writes it
+    assert RunConfig.from_tree(tree).train.optimizer == "muon"
+
+
 def test_the_folder_says_everything(tiny_run, tiny_config):
     assert read_config(tiny_run) == tiny_config
     result = json.loads((tiny_run / "result.json").read_text())

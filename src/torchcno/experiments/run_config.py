@@ -15,7 +15,7 @@ from torchcno.problems import PROBLEMS
 from torchcno.problems.problem import Problem
 from torchcno.selection import select
 from torchcno.training import PRESETS, Hardware, Recipe
-from torchcno.training.recipe import EITHER_WAY
+from torchcno.training.recipe import EITHER_WAY, completed
 
 FORMAT = 1  # of run folders; folders of another one are refused
 DECIDING = ("problem", "model", "train", "preset", "seed", "resolution")  # what makes a run itself
@@ -71,13 +71,18 @@ class RunConfig:
 
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any]) -> "RunConfig":
-        """The run of a plain tree, such as a YAML file holds; what it leaves out is resolved."""
+        """The run of a plain tree, such as a YAML file holds; what it leaves out is resolved.
+
+        A tree that `to_tree` wrote left nothing out: what it lacks of the recipe was not there yet.
+        """
         sections = ("problem", "model", "train", "hardware")
         hints = get_type_hints(cls)
         known = [name for name in hints if name != "architecture"]
         for key in tree:
             check_key(key, [*known, "format", "torchcno"])
         problem, model, train, hardware = (section(tree, name) for name in sections)
+        if "format" in tree:
+            train = completed(train)
         for fields, kind in ((problem, "problem"), (model, "model")):
             if "name" not in fields:
                 raise ValueError(f"the configuration does not say which {kind}; add {kind}.name.")
