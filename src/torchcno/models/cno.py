@@ -345,6 +345,7 @@ _MUON = {"optimizer": "muon", "learning_rate": 4e-3}
 _DIAGONAL = {"augmentation": "exchange", "schedule": "step", "warmup": 0.0, "epochs": 1000}
 BEST_TRAINING: dict[str, dict[str, Any]] = {
     "wave": {**_MUON, "augmentation": "square"},
+    "smooth-transport": {**_MUON, "frozen_statistics": 0.5},
     "discontinuous-transport": _DIAGONAL,
     "allen-cahn": {**_MUON, "augmentation": "square"},
     "navier-stokes": {**_MUON, "augmentation": "reflections", "epochs": 120},  # then it overfits
