@@ -96,7 +96,9 @@ def main() -> None:
     given = parser.parse_args()
     base = RunConfig.resolve(given.problem, "cno", "best", resolution=32 if given.small else None)
     base = replace(base, hardware=Hardware(given.device))
-    fixed = {"train.epochs": given.epochs} | (SMALL if given.small else {})
+    # Names say what is frozen, also where `best` has it so.
+    fixed = {"train.epochs": given.epochs, "train.frozen_statistics": 0.0}
+    fixed |= SMALL if given.small else {}
     path = given.out / f"validation-recipes-{given.problem}{'-small' * given.small}.json"
     rows = read_json(path) if path.exists() else {}
     for name, changes in variants(base).items():
