@@ -16,7 +16,9 @@ from torchcno import PROBLEMS, Normalization
 from torchcno.data.rpb_files import ARCHIVES
 from torchcno.evaluation.errors import published_error
 from torchcno.experiments.paper import SEEDED, SEEDS
+from torchcno.experiments.run_config import differences, read_config
 from torchcno.metrics import relative_l1
+from torchcno.training.run_folder import RunFolder
 
 DOCUMENTS = Path(__file__).parents[1] / "docs"
 CONSTANTS = {"min_inp": -1.5, "max_inp": 2.5, "min_out": -0.1, "max_out": 0.3}
@@ -301,6 +303,34 @@ def test_what_frozen_statistics_bring_is_measured() -> None:
     medians = (row["test"]["median"] for row in (shipped, batch, frozen))
     for said, measured in zip(found, (*losses, *medians), strict=True):
         assert is_rounded(said, measured)
+
+
+def test_freezing_statistics_is_all_that_made_smooth_transport_better() -> None:
+    """Two runs that differ in one field, the same until it acts, and every number said of them."""
+    names = "runs/smooth-transport-cno-best-0", "trials/smooth-transport-cno-muon"
+    configs = [read_config(RESULTS / name) for name in names]
+    assert differences(*configs) == {"train.frozen_statistics": (0.5, 0.0)}
+    frozen, free = (RunFolder(RESULTS / name).rows() for name in names)
+    keys, epoch = ("train_loss", "validation_error"), 300
+    assert all(a[key] == b[key] for a, b in zip(frozen[:epoch], free, strict=False) for key in keys)
+    before, after = frozen[epoch - 1], frozen[epoch:]
+    results = [read(f"{name}/result.json")["errors"] for name in names]
+    errors = [published_error(result[split]) for result in results for split in ("test", "ood")]
+    measured = [
+        errors[2] / errors[0],
+        epoch,
+        len(frozen),
+        100 * before["train_loss"],
+        100 * after[0]["train_loss"],
+        after[9]["validation_error"] / before["validation_error"],
+        400,  # where the fall begins, by eye
+        *(100 * rows[-1][key] for rows in (frozen, free) for key in keys),
+        *errors,
+    ]
+    text = (DOCUMENTS / "training.md").read_text(encoding="utf-8")
+    (part,) = re.findall(r"^\*\*It made the test error of smooth .*?\n\n", text, re.S | re.M)
+    for said, number in zip(re.findall(r"\d+(?:\.\d+)?", part), measured, strict=True):
+        assert is_rounded(said, number)
 
 
 def is_rounded(said: str, measured: float) -> bool:
