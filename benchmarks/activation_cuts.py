@@ -32,7 +32,6 @@ from torch import Tensor
 
 from torchcno.arithmetic import FIELDS, Precision, arithmetic
 from torchcno.data.generate import available_cores
-from torchcno.experiments.build import build_model
 from torchcno.operators import WindowedSinc, kernels, row_plans
 from torchcno.operators.activation import Activation
 from torchcno.operators.filters import Boundary
@@ -40,6 +39,7 @@ from torchcno.operators.kernels import Blocks
 from torchcno.operators.resampling import activation_matrices
 from torchcno.operators.row_plans import Cut
 from torchcno.problems import NavierStokes
+from torchcno.runs.presets import build_model
 
 BATCH, CALLS, REPLAYS = 32, 5, 4
 METHOD = f"microseconds a call: a CUDA graph of {CALLS} calls, the best of {REPLAYS} replays"

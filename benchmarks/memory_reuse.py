@@ -21,9 +21,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as `cno` does
 
 import torch
 
-from torchcno.experiments.bench_work import Batch, Way, training_step
-from torchcno.experiments.run import versions
-from torchcno.experiments.run_config import RunConfig
+from torchcno.runs.bench_work import Batch, Way, training_step
+from torchcno.runs.config import RunConfig
+from torchcno.runs.train import versions
 from torchcno.training.hardware import device_name, reuse_memory
 
 CASES = (

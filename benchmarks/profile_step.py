@@ -16,9 +16,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from torchcno.arithmetic import arithmetic
-from torchcno.experiments.bench import CUDA_WAYS, WAYS
-from torchcno.experiments.bench_work import Batch, Work, training_step
 from torchcno.problems import NavierStokes
+from torchcno.runs.bench import CUDA_WAYS, WAYS
+from torchcno.runs.bench_work import Batch, Work, training_step
 
 STEPS = 5
 # The programs of `torchcno.operators` go by the names of their functions.

@@ -38,14 +38,14 @@ import torchcno.training.step as training_step_module
 from torchcno.arithmetic import FIELDS, LOSS_FACTORS, Precision, arithmetic
 from torchcno.data.generate import available_cores
 from torchcno.evaluation.timing import Stopwatch
-from torchcno.experiments.bench_work import Batch, ByMatrices, Way, Work, training_step
-from torchcno.experiments.build import build_model
 from torchcno.models.cno import Block, Perceptron, Residual
 from torchcno.operators import convolution, kernels, normalised, streams
 from torchcno.operators.filters import Boundary
 from torchcno.operators.layout import laid_out
 from torchcno.operators.normalised import normalised_activation
 from torchcno.problems import NavierStokes
+from torchcno.runs.bench_work import Batch, ByMatrices, Way, Work, training_step
+from torchcno.runs.presets import build_model
 from torchcno.training.pairs import Network
 
 DEVICE = torch.device("cuda")

@@ -1,7 +1,10 @@
 """Shapes and types of annotated functions are checked while the tests run."""
 
 import os
+from dataclasses import replace
+from pathlib import Path
 
+import pytest
 import torch
 from jaxtyping import install_import_hook
 
@@ -28,3 +31,50 @@ CHECKED = (
     "torchcno.evaluation",
 )
 install_import_hook(CHECKED, "beartype.beartype").__enter__()
+
+# After the hook: what is imported before it is not checked.
+from torchcno.problems.poisson import Poisson  # noqa: E402
+from torchcno.runs import jobs  # noqa: E402
+from torchcno.runs.config import RunConfig  # noqa: E402
+from torchcno.runs.train import train_run  # noqa: E402
+from torchcno.training import Hardware  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def tiny_config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+    """Two epochs of a CNO with some thousand weights on smooth Poisson data of 24² points."""
+    config = RunConfig.resolve(
+        Poisson(K=4),
+        "cno",
+        resolution=24,
+        data=tmp_path_factory.mktemp("data"),
+        hardware=Hardware(accelerator="cpu"),
+    )
+    return replace(
+        config,
+        architecture=replace(
+            config.architecture, levels=1, width=4, lift_width=4, neck_blocks=1, skip_blocks=1
+        ),
+        train=replace(
+            config.train,
+            epochs=2,
+            samples=8,
+            batch_size=4,
+            evaluate_every=1,
+            checkpoint_every=0,
+        ),
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tiny_config: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run."""
+    folder = tmp_path_factory.mktemp("runs") / "tiny"
+    train_run(tiny_config, folder)
+    return folder
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs run in a thread of this process, which saves the start of others."""
+    monkeypatch.setattr(jobs, "perform", lambda request, environment: jobs.answer(request))

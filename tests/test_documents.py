@@ -15,9 +15,9 @@ import pytest
 from torchcno import PROBLEMS, Normalization
 from torchcno.data.rpb_files import ARCHIVES
 from torchcno.evaluation.errors import published_error
-from torchcno.experiments.paper import SEEDED, SEEDS
-from torchcno.experiments.run_config import differences, read_config
 from torchcno.metrics import relative_l1
+from torchcno.paper.published import SEEDED, SEEDS
+from torchcno.runs.config import differences, read_config
 from torchcno.training.run_folder import RunFolder
 
 DOCUMENTS = Path(__file__).parents[1] / "docs"

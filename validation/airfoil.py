@@ -18,7 +18,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from torchcno.experiments.figures.meshes import draw_mesh, views_of
 from torchcno.problems.airfoil import (
     Airfoil,
     FreeStream,
@@ -33,6 +32,7 @@ from torchcno.problems.airfoil import (
     steady_flow,
 )
 from torchcno.problems.airfoil.geometry import Shape
+from torchcno.runs.pictures.meshes import draw_mesh, views_of
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "results"

@@ -25,7 +25,6 @@ from torchcno.data import files
 from torchcno.data.dataset import Fields, data_folder
 from torchcno.data.generate import generate
 from torchcno.data.samples import Samples
-from torchcno.experiments.figures.gallery import differences, draw_fields
 from torchcno.problems.airfoil import (
     Airfoil,
     AirfoilFlow,
@@ -36,6 +35,7 @@ from torchcno.problems.airfoil import (
 )
 from torchcno.problems.airfoil.geometry import crossing
 from torchcno.problems.problem import SPLITS
+from torchcno.runs.pictures.problems import differences, draw_fields
 
 RESULTS = Path(__file__).parents[1] / "results"
 DRAWN = 4  # samples a split in the gallery

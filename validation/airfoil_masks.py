@@ -25,9 +25,9 @@ from torch import Generator, Tensor
 
 from torchcno.data.samples import Samples
 from torchcno.disk import read_json, write_json
-from torchcno.experiments.evaluate import EVALUATED
 from torchcno.grids import Grid
 from torchcno.problems.airfoil import Airfoil, AirfoilFlow, perturbed, rae2822
+from torchcno.runs.evaluate import EVALUATED
 
 STEPS = 20_000  # of the walk from one airfoil to another: from 5,000 on it is as far from the first
 TOGETHER = 8  # flows at once

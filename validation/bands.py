@@ -16,11 +16,11 @@ from itertools import product
 from pathlib import Path
 
 from torchcno.evaluation.spectra import error_by_band
-from torchcno.experiments.evaluate import EVALUATED
-from torchcno.experiments.evidence import read_examples
-from torchcno.experiments.paper import COMPARED, PROBLEM_TITLES
-from torchcno.experiments.run_config import read_config
-from torchcno.experiments.studies import BUDGETS, planned
+from torchcno.paper.published import COMPARED, PROBLEM_TITLES
+from torchcno.paper.studies import BUDGETS, planned
+from torchcno.runs.config import read_config
+from torchcno.runs.evaluate import EVALUATED
+from torchcno.runs.evidence import read_examples
 
 RESULTS = Path(__file__).parents[1] / "results"
 # Samples are kept in half precision. Where the truth is no more than its rounding, an error has

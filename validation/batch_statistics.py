@@ -21,8 +21,8 @@ from torch import nn
 from torchcno import PROBLEMS, load_pretrained
 from torchcno.data.dataset import load
 from torchcno.disk import write_json
-from torchcno.experiments.pretrained import pretrained
 from torchcno.metrics import relative_l1
+from torchcno.runs.pretrained import pretrained
 from torchcno.training import Hardware, Pairs, Recipe, fit
 from torchcno.training.losses import relative_l1_loss
 

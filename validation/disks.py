@@ -24,9 +24,9 @@ from torchcno.data.dataset import Fields, Normalization
 from torchcno.data.samples import Samples
 from torchcno.disk import write_json
 from torchcno.evaluation.errors import published_error, sample_errors, summary
-from torchcno.experiments.evaluate import EVALUATED
-from torchcno.experiments.paper import TABLE_1
+from torchcno.paper.published import TABLE_1
 from torchcno.problems import DiscontinuousTransport
+from torchcno.runs.evaluate import EVALUATED
 
 EXACT, SAMPLED = DiscontinuousTransport(), DiscontinuousTransport(edges="sampled")
 

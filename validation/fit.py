@@ -16,9 +16,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from torchcno.experiments.paper import COMPARED, PROBLEM_TITLES
-from torchcno.experiments.run_config import read_config
-from torchcno.experiments.studies import BUDGETS, planned
+from torchcno.paper.published import COMPARED, PROBLEM_TITLES
+from torchcno.paper.studies import BUDGETS, planned
+from torchcno.runs.config import read_config
 
 RESULTS = Path(__file__).parents[1] / "results"
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from torchcno.data.samples import Samples
 from torchcno.disk import write_json
-from torchcno.experiments.paper import MODES
 from torchcno.metrics import relative_l1
+from torchcno.paper.published import MODES
 from torchcno.problems.navier_stokes import NavierStokes
 from torchcno.problems.problem import Problem
 from torchcno.problems.vorticity import Vorticity

@@ -25,9 +25,7 @@ from torchcno.data.dataset import Fields, Normalization
 from torchcno.data.samples import Samples
 from torchcno.disk import read_json, write_json
 from torchcno.evaluation.errors import published_error, sample_errors, summary
-from torchcno.experiments.build import model_config
-from torchcno.experiments.evaluate import EVALUATED
-from torchcno.experiments.paper import TABLE_1
+from torchcno.paper.published import TABLE_1
 from torchcno.problems import (
     AllenCahn,
     Darcy,
@@ -37,6 +35,8 @@ from torchcno.problems import (
     Wave,
 )
 from torchcno.problems.problem import Problem
+from torchcno.runs.evaluate import EVALUATED
+from torchcno.runs.presets import model_config
 
 DIMENSIONS = {"ffnn": "width", "deeponet": "bases"}  # the field of the configuration
 AT_ONCE = 256  # samples

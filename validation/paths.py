@@ -27,8 +27,8 @@ from recipes import SMALL
 from torchcno import RunConfig, train_run
 from torchcno.arithmetic import Precision
 from torchcno.evaluation.errors import published_error
-from torchcno.experiments.search.space import Space
 from torchcno.operators import kernels
+from torchcno.runs.search.space import Space
 from torchcno.training import Hardware
 
 Task = tuple[str, RunConfig]

@@ -18,8 +18,8 @@ from typing import Any
 
 from torchcno import PROBLEMS, RunConfig, train_run
 from torchcno.disk import read_json, write_json
-from torchcno.experiments.run_config import differences
-from torchcno.experiments.search.space import Space
+from torchcno.runs.config import differences
+from torchcno.runs.search.space import Space
 from torchcno.training import Hardware
 
 Changes = Mapping[str, Any]  # fields of a run, such as {"train.loss": "relative-l2"}

@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     from torchcno.data.dataset import Fields, Normalization
     from torchcno.data.generate import generate
     from torchcno.evaluation.aliasing import Audit, audit
-    from torchcno.experiments.build import build_model
-    from torchcno.experiments.evaluate import evaluate_run
-    from torchcno.experiments.own_data import train_on
-    from torchcno.experiments.pretrained import load_pretrained
-    from torchcno.experiments.run import resume_run, train_run
-    from torchcno.experiments.run_config import RunConfig
-    from torchcno.experiments.trained import TrainedOperator, load
     from torchcno.grids import Grid
     from torchcno.models import MODELS
     from torchcno.models.cno import CNO, CNOConfig
     from torchcno.models.official import from_official
     from torchcno.operators.filters import Ideal, Nearest, WindowedSinc
     from torchcno.problems import PROBLEMS, Problem
+    from torchcno.runs.config import RunConfig
+    from torchcno.runs.evaluate import evaluate_run
+    from torchcno.runs.operator import TrainedOperator, load
+    from torchcno.runs.own_data import train_on
+    from torchcno.runs.presets import build_model
+    from torchcno.runs.pretrained import load_pretrained
+    from torchcno.runs.train import resume_run, train_run
     from torchcno.spectral import resample
     from torchcno.training.recipe import PRESETS, Recipe
 
@@ -41,20 +41,20 @@ _HOMES = {
     "PROBLEMS": "problems",
     "Problem": "problems",
     "Recipe": "training.recipe",
-    "RunConfig": "experiments.run_config",
-    "TrainedOperator": "experiments.trained",
+    "RunConfig": "runs.config",
+    "TrainedOperator": "runs.operator",
     "WindowedSinc": "operators.filters",
     "audit": "evaluation.aliasing",
-    "build_model": "experiments.build",
-    "evaluate_run": "experiments.evaluate",
+    "build_model": "runs.presets",
+    "evaluate_run": "runs.evaluate",
     "from_official": "models.official",
     "generate": "data.generate",
-    "load": "experiments.trained",
-    "load_pretrained": "experiments.pretrained",
+    "load": "runs.operator",
+    "load_pretrained": "runs.pretrained",
     "resample": "spectral",
-    "resume_run": "experiments.run",
-    "train_on": "experiments.own_data",
-    "train_run": "experiments.run",
+    "resume_run": "runs.train",
+    "train_on": "runs.own_data",
+    "train_run": "runs.train",
 }
 
 __all__ = list(_HOMES)

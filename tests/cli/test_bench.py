@@ -4,10 +4,10 @@ from dataclasses import replace
 import pytest
 
 from torchcno.cli.bench import measured
-from torchcno.experiments import bench
-from torchcno.experiments.bench import Plan
-from torchcno.experiments.bench_work import Way
 from torchcno.problems.navier_stokes import NavierStokes
+from torchcno.runs import bench
+from torchcno.runs.bench import Plan
+from torchcno.runs.bench_work import Way
 
 TINY = {"levels": 1, "width": 2, "neck_blocks": 1, "skip_blocks": 0, "lift_width": 2}
 

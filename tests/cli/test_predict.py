@@ -3,7 +3,7 @@ import pytest
 import torch
 import xarray
 
-from torchcno.experiments.trained import load
+from torchcno.runs.operator import load
 
 
 @pytest.fixture

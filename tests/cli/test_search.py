@@ -2,7 +2,7 @@ import csv
 
 import pytest
 
-from torchcno.experiments import jobs
+from torchcno.runs import jobs
 
 # After the words of `tiny`, which fix most fields of a small CNO.
 SEARCH = ["--range", "model.width=2,4", "--range", "train.learning_rate=0.001,0.002", "--jobs", 1]

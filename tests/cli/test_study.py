@@ -16,14 +16,14 @@ from rich.console import Console
 
 from torchcno.cli import main
 from torchcno.cli.study import duration, last_epoch, progress_table, watched
-from torchcno.experiments import paper
-from torchcno.experiments.costs import AROUND
-from torchcno.experiments.jobs import Job, Outcome
-from torchcno.experiments.report.cells import percent
-from torchcno.experiments.report.results import Results
-from torchcno.experiments.report.tables import all_tables
-from torchcno.experiments.run_config import read_config
-from torchcno.experiments.studies import BUDGETS, planned
+from torchcno.paper import published as paper
+from torchcno.paper.costs import AROUND
+from torchcno.paper.report.cells import percent
+from torchcno.paper.report.results import Results
+from torchcno.paper.report.tables import all_tables
+from torchcno.paper.studies import BUDGETS, planned
+from torchcno.runs.config import read_config
+from torchcno.runs.jobs import Job, Outcome
 
 CHROMIUM = shutil.which("chromium")
 PICTURES = 10

@@ -11,8 +11,8 @@ import yaml
 from safetensors.torch import save_file
 
 import torchcno.cli.train
-from torchcno.experiments.run import Watch, train_run
-from torchcno.experiments.run_config import read_config
+from torchcno.runs.config import read_config
+from torchcno.runs.train import Watch, train_run
 from torchcno.training import load_tensors
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
-from torchcno.experiments.configs import from_plain, to_plain
+from torchcno.runs.plain import from_plain, to_plain
 
 T = TypeVar("T")
 

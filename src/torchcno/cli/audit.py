@@ -12,9 +12,9 @@ from torchcno.cli.evaluate import whole_numbers
 from torchcno.cli.terminal import table
 from torchcno.disk import write_json
 from torchcno.evaluation.aliasing import Audit
-from torchcno.experiments.audit import audit_report, audit_run
-from torchcno.experiments.evaluate import run_names
 from torchcno.problems.problem import SPLITS
+from torchcno.runs.audit import audit_report, audit_run
+from torchcno.runs.evaluate import run_names
 
 SHOWN = 5  # layers in the table; the JSON file has all
 
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         write_json(content, given.json)
         print(f"All numbers are in {given.json}.")
     if given.plot:
-        from torchcno.experiments.figures.equivalence import draw_audits
+        from torchcno.runs.pictures.equivalence import draw_audits
 
         draw_audits(audits).savefig(given.plot, dpi=150)
         print(f"Drawn to {given.plot}.")

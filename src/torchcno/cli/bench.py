@@ -11,7 +11,7 @@ from rich.table import Table
 from torchcno.cli.arguments import check_target, parse, parser_of
 from torchcno.cli.terminal import progress_bars, table
 from torchcno.disk import write_json
-from torchcno.experiments.bench import (
+from torchcno.runs.bench import (
     PLANS,
     SECTIONS,
     Plan,
@@ -20,7 +20,7 @@ from torchcno.experiments.bench import (
     selected,
     solver_name,
 )
-from torchcno.experiments.trained import pick_device
+from torchcno.runs.operator import pick_device
 
 DESCRIPTION = """\
 Measure in one run, with ratios:

@@ -9,7 +9,7 @@ from torchcno.cli import MISSED, Stop
 from torchcno.cli.arguments import parse, parser_of
 from torchcno.cli.terminal import error_table, table
 from torchcno.cli.train import watched
-from torchcno.experiments.demo import Tour, take_tour, tour_config, write_page
+from torchcno.runs.demo import Tour, take_tour, tour_config, write_page
 
 
 def main(arguments: Sequence[str]) -> None:

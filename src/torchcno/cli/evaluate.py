@@ -10,9 +10,9 @@ from rich.table import Table
 from torchcno.cli.arguments import PICTURES, check_target, parse, parser_of
 from torchcno.cli.terminal import error_table, table
 from torchcno.disk import write_json
-from torchcno.experiments.evaluate import EVALUATED, RunErrors, evaluate_runs, save_evaluations
-from torchcno.experiments.run_config import read_config
 from torchcno.problems.problem import SPLITS
+from torchcno.runs.config import read_config
+from torchcno.runs.evaluate import EVALUATED, RunErrors, evaluate_runs, save_evaluations
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -37,12 +37,12 @@ def main(arguments: Sequence[str]) -> None:
         write_json({run.name: run.as_dict() for run in found}, given.json)
         print(f"All statistics are in {given.json}.")
     if given.plot:
-        from torchcno.experiments.figures.equivalence import draw_resolutions
+        from torchcno.runs.pictures.equivalence import draw_resolutions
 
         draw_resolutions([run.curve(splits[0]) for run in found]).savefig(given.plot, dpi=150)
         print(f"Drawn to {given.plot}.")
     if given.spectra:
-        from torchcno.experiments.figures.equivalence import draw_run_spectra
+        from torchcno.runs.pictures.equivalence import draw_run_spectra
 
         draw_run_spectra(found, splits[0]).savefig(given.spectra, dpi=150)
         print(f"Drawn to {given.spectra}.")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchcno.cli.arguments import parse, parser_of
-from torchcno.experiments.pretrained import export_run
+from torchcno.runs.pretrained import export_run
 
 
 def main(arguments: Sequence[str]) -> None:

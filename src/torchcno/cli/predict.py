@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchcno.cli.arguments import check_target, parse, parser_of
-from torchcno.experiments.predict import WRITERS, predict_file
-from torchcno.experiments.trained import load, pick_device
+from torchcno.runs.operator import load, pick_device
+from torchcno.runs.predict import WRITERS, predict_file
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> None:
     if not given.plot:
         explain(problem, console)
         return
-    from torchcno.experiments.figures.gallery import draw_problem
+    from torchcno.runs.pictures.problems import draw_problem
 
     path = Path(f"{given.name}.png" if given.plot is True else given.plot)
     check_target(path, PICTURES)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchcno.cli.arguments import parse, parser_of
-from torchcno.experiments.report.markdown import table_1_block, with_block
-from torchcno.experiments.report.page import make_report, write_report
+from torchcno.paper.report.markdown import table_1_block, with_block
+from torchcno.paper.report.page import make_report, write_report
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -9,10 +9,10 @@ from jsonargparse import Namespace
 
 from torchcno.cli.arguments import parse, parser_of
 from torchcno.cli.train import report, watched
-from torchcno.experiments.configs import from_plain
-from torchcno.experiments.run import resume_run
-from torchcno.experiments.run_config import read_config
-from torchcno.experiments.run_files import finished_result
+from torchcno.runs.config import read_config
+from torchcno.runs.plain import from_plain
+from torchcno.runs.run_files import finished_result
+from torchcno.runs.train import resume_run
 from torchcno.training import Hardware
 from torchcno.training.run_folder import RunFolder
 

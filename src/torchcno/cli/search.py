@@ -14,14 +14,14 @@ from torchcno.cli import INTERRUPTED, MISSED, Stop
 from torchcno.cli.arguments import parser_of
 from torchcno.cli.terminal import error_table, progress_bars, table
 from torchcno.cli.train import add_run_options, run_options
-from torchcno.experiments.jobs import default_parallel
-from torchcno.experiments.run_config import RunConfig
-from torchcno.experiments.search.space import Space
+from torchcno.runs.config import RunConfig
+from torchcno.runs.jobs import default_parallel
+from torchcno.runs.search.space import Space
 
 try:
-    from torchcno.experiments.search.driver import Means, run_search
-    from torchcno.experiments.search.report import TrialRow, trial_rows, write_report
-    from torchcno.experiments.search.study import PRUNERS, SAMPLERS, Search, Study
+    from torchcno.runs.search.driver import Means, run_search
+    from torchcno.runs.search.report import TrialRow, trial_rows, write_report
+    from torchcno.runs.search.study import PRUNERS, SAMPLERS, Search, Study
 except ImportError as error:
     raise ValueError(f"{error}; a search needs Optuna: pip install 'torchcno[search]'.") from error
 

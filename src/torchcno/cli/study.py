@@ -15,10 +15,10 @@ from torchcno.cli import INTERRUPTED, MISSED, Stop
 from torchcno.cli.arguments import parse, parser_of
 from torchcno.cli.terminal import table
 from torchcno.evaluation.errors import published_error
-from torchcno.experiments.costs import Cost, estimate
-from torchcno.experiments.jobs import Outcome
-from torchcno.experiments.studies import BUDGETS, STUDIES, PlannedRun, run_study, study
-from torchcno.experiments.trained import pick_device
+from torchcno.paper.costs import Cost, estimate
+from torchcno.paper.studies import BUDGETS, STUDIES, PlannedRun, run_study, study
+from torchcno.runs.jobs import Outcome
+from torchcno.runs.operator import pick_device
 from torchcno.selection import select
 from torchcno.training import Hardware
 from torchcno.training.run_folder import RunFolder

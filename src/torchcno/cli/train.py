@@ -15,12 +15,12 @@ from torchcno.arithmetic import FIELDS, Precision
 from torchcno.cli import DIVERGED, INTERRUPTED, Stop
 from torchcno.cli.arguments import add_fields, field_comments, leading_names, parse, parser_of
 from torchcno.cli.terminal import error_table, progress_bars
-from torchcno.experiments.configs import to_plain
-from torchcno.experiments.run import Watch, train_run
-from torchcno.experiments.run_config import RunConfig, read_tree, section
-from torchcno.experiments.trained import pick_device
 from torchcno.models import MODELS
 from torchcno.problems import PROBLEMS
+from torchcno.runs.config import RunConfig, read_tree, section
+from torchcno.runs.operator import pick_device
+from torchcno.runs.plain import to_plain
+from torchcno.runs.train import Watch, train_run
 from torchcno.training import PRESETS, Diverged, Epoch, Interrupted
 from torchcno.training.hardware import device_name, extent, is_captured, is_first_process
 from torchcno.training.interruption import terminable

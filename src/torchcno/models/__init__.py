@@ -17,6 +17,7 @@ __all__ = [
     "FFNN",
     "FNO",
     "MODELS",
+    "TITLES",
     "CNOConfig",
     "CNOWithoutFilters",
     "CNOWithoutSkipBlocks",
@@ -44,6 +45,18 @@ MODELS: dict[str, type[nn.Module]] = {
     "galerkin-transformer": GalerkinTransformer,
     "cno-no-filters": CNOWithoutFilters,
     "cno-no-skip-blocks": CNOWithoutSkipBlocks,
+}
+# How tables and pictures call them, in the order of the paper's Table 1.
+TITLES: dict[str, str] = {
+    "ffnn": "FFNN",
+    "galerkin-transformer": "GT",
+    "unet": "UNet",
+    "resnet": "ResNet",
+    "deeponet": "DON",
+    "fno": "FNO",
+    "cno": "CNO",
+    "cno-no-filters": "CNO w/o filters",
+    "cno-no-skip-blocks": "CNO w/o ResNets",
 }
 
 

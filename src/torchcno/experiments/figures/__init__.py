@@ -1,1 +1,0 @@
-"""What is drawn: curves, fields, meshes, and galleries of problems."""

@@ -1,0 +1,254 @@
+"""What was measured: the finished runs in a folder of results, found by the names of the plan."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from torchcno.disk import read_json
+from torchcno.evaluation.resolution import ResolutionCurve
+from torchcno.paper.report.other_files import KINDS, LINEAR, Kind
+from torchcno.paper.studies import BUDGETS, STUDIES, Budget, PlannedRun, Study, planned
+from torchcno.runs.config import differences, read_config
+from torchcno.runs.measurements import RESOLUTIONS, read_resolutions
+from torchcno.runs.run_files import Damage, damage_of, find_damage
+
+T = TypeVar("T")
+LEAST_SEEDS = 3  # initialisations that say anything of how far others scatter
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A run, or a file beside runs, that damage keeps off the page."""
+
+    name: str
+    damage: Damage
+    remedy: str  # the command that makes it anew, once what is damaged is moved away
+
+
+@dataclass(frozen=True)
+class Results:
+    """A folder with `runs/` in it, such as `results` or `results/quick`."""
+
+    folder: Path
+
+    @cached_property
+    def budgets(self) -> list[Budget]:
+        """Those that plan runs of these; the measured ones where there is nothing yet.
+
+        A trial beside measurements is none of them.
+        """
+        names = {*self.finished, *self.damaged}
+        there = [b for b in BUDGETS.values() if names & _names(b)]
+        measured = [b for b in BUDGETS.values() if not b.trial]
+        return [b for b in there if b in measured] or there or measured
+
+    @cached_property
+    def finished(self) -> Mapping[str, dict[str, Any]]:
+        """result.json of every finished run that can be read, by the run's name."""
+        paths = (folder / "result.json" for folder in self._folders)
+        return {p.parent.name: read_json(p) for p in paths if p.parent.name not in self.damaged}
+
+    @cached_property
+    def damaged(self) -> Mapping[str, Damage]:
+        """What cannot be read of finished runs, by the run's name; they are not used at all."""
+        found = ((folder.name, find_damage(folder)) for folder in self._folders)
+        return {name: damage for name, damage in found if damage is not None}
+
+    @property
+    def _folders(self) -> list[Path]:
+        return sorted(path.parent for path in self.folder.glob("runs/*/result.json"))
+
+    @cached_property
+    def plan(self) -> list[tuple[str, Budget, list[PlannedRun]]]:
+        """The runs of every study and budget."""
+        return [
+            (name, budget, study.plan(budget))
+            for name, study in STUDIES.items()
+            for budget in self.budgets
+        ]
+
+    def run_folder(self, run: PlannedRun) -> Path:
+        """Where the run lies, or would."""
+        return self.folder / "runs" / run.name
+
+    def error(self, run: PlannedRun, split: str, space: str = "normalized") -> float | None:
+        """The median of the relative L1 error in percent."""
+        return self._median(run, "errors", split, space)
+
+    def mean_error(self, run: PlannedRun, split: str) -> float | None:
+        """The mean of the same, of scaled fields."""
+        summary = self.finished.get(run.name, {}).get("errors", {}).get(split, {})
+        return _known(summary.get("relative_l1_mean_percent", {}).get("normalized"))
+
+    def errors_by_seed(
+        self, budget: Budget, problem: str, model: str, split: str = "test"
+    ) -> dict[int, float]:
+        """The errors of all initialisations that were trained."""
+        runs = {seed: planned(budget, problem, model, seed=seed) for seed in range(budget.seeds)}
+        errors = ((seed, self.error(run, split)) for seed, run in runs.items())
+        return {seed: error for seed, error in errors if error is not None}
+
+    def mean_field_error(self, run: PlannedRun, split: str, space: str) -> float | None:
+        """The same of the mean training output, on the run's problem."""
+        return self._median(run, "mean_field_errors", split, space)
+
+    def linear_error(self, problem: str, split: str, space: str = "normalized") -> float | None:
+        """The same of the best linear map (`validation/linear.py`)."""
+        found = (self.only(LINEAR) or {}).get(problem, {})
+        return median_error(found.get(split), space)
+
+    def _median(self, run: PlannedRun, key: str, split: str, space: str) -> float | None:
+        return median_error(self.finished.get(run.name, {}).get(key, {}).get(split), space)
+
+    def resolutions(self, run: PlannedRun, title: str) -> ResolutionCurve | None:
+        """The published error against the resolution; None where the run was not measured so."""
+        folder = self.run_folder(run)
+        if run.name not in self.finished or not RESOLUTIONS.is_made(folder):
+            return None
+        return read_resolutions(folder, title)
+
+    def missing(self) -> Iterator[tuple[str, Budget, list[str], int]]:
+        """For every study and budget: the names of runs not finished or not measured, of how many.
+
+        A run that is only to be measured is named with the file that it lacks.
+        """
+        for name, budget, runs in self.plan:
+            lacking = (self._lacking(run, STUDIES[name]) for run in runs)
+            yield name, budget, [words for words in lacking if words], len(runs)
+
+    def _lacking(self, run: PlannedRun, study: Study) -> str:
+        """The name of the run, where a study still needs something of it."""
+        if run.name not in self.finished:
+            return run.name
+        if study.measures is None or study.measures.is_made(self.run_folder(run)):
+            return ""
+        return f"{run.name} ({study.measures.file})"
+
+    def unreadable(self) -> list[Unreadable]:
+        """The runs that damaged files keep off the page, and what to do about each."""
+        studies = {run.name: (name, b) for name, b, runs in reversed(self.plan) for run in runs}
+        return [
+            Unreadable(name, damage, _command(name, damage, studies.get(name)))
+            for name, damage in self.damaged.items()
+        ]
+
+    def every(self, kind: Kind[T]) -> dict[Path, T]:
+        """What each file of a kind says that can be read."""
+        files = kind.files(self.folder)
+        return {path: self._others[path] for path in files if path in self._others}
+
+    def only(self, kind: Kind[T]) -> T | None:
+        """What the one file of a kind says; None where it is not there, or cannot be read."""
+        return next(iter(self.every(kind).values()), None)
+
+    @cached_property
+    def _others(self) -> Mapping[Path, Any]:
+        """What the files beside runs say, but for those that cannot be read."""
+        damaged = {one.damage.file for one in self.unreadable_others}
+        return {path: kind.read(path) for kind, path in self._other_files if path not in damaged}
+
+    @cached_property
+    def unreadable_others(self) -> list[Unreadable]:
+        """The files beside runs that cannot be read, and what makes each anew."""
+        found = ((kind, damage_of(path, kind.read)) for kind, path in self._other_files)
+        return [
+            Unreadable(self._name(damage.file), damage, kind.command(damage.file))
+            for kind, damage in found
+            if damage is not None
+        ]
+
+    @property
+    def _other_files(self) -> list[tuple[Kind[Any], Path]]:
+        return [(kind, path) for kind in KINDS for path in kind.files(self.folder)]
+
+    def _name(self, path: Path) -> str:
+        return str(path.relative_to(self.folder).with_suffix(""))
+
+    @property
+    def unplanned(self) -> list[str]:
+        """The finished runs that no study of the page has: they are nowhere on it."""
+        names = {run.name for _, _, runs in self.plan for run in runs}
+        return sorted(self.finished.keys() - names)
+
+    @cached_property
+    def deviations(self) -> Mapping[str, list[str]]:
+        """What of finished runs is not as planned, and of which; runs of no plan are left out."""
+        by_name = {run.name: run for _, _, runs in self.plan for run in runs}
+        found: dict[str, list[str]] = {}
+        for name in self.finished:
+            if name in by_name and (words := self._deviations(by_name[name])):
+                found.setdefault("; ".join(words), []).append(name)
+        return found
+
+    def _deviations(self, run: PlannedRun) -> list[str]:
+        return [*_not_finite(self.finished[run.name]["errors"]), *self._changed(run)]
+
+    def _changed(self, run: PlannedRun) -> list[str]:
+        folder = self.run_folder(run)
+        if not (folder / "config.yaml").exists():
+            return ["its configuration is not there"]
+        changed = differences(read_config(folder), run.config)
+        return [f"{key} is {there}, not {meant}" for key, (there, meant) in changed.items()]
+
+    def benched(self, section: str, row: str) -> dict[str, list[dict[str, Any]]]:
+        """That row of `cno bench` by device, of every file that has it, most rounds first."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for bench in self._benches:
+            numbers = bench.get(section, {}).get(row, {})
+            if "rounds" in numbers:
+                kind = {"device_kind": bench["device_kind"]}
+                found.setdefault(bench["device"], []).append(numbers | kind)
+        for rows in found.values():
+            rows.sort(key=lambda numbers: -numbers["rounds"])
+        return found
+
+    @cached_property
+    def _benches(self) -> list[dict[str, Any]]:
+        return [_bench(path) for path in sorted(self.folder.glob("bench-*.json"))]
+
+
+def median_error(summary: Mapping[str, Any] | None, space: str = "normalized") -> float | None:
+    """The median of the relative L1 error in percent; None: not measured, or not finite."""
+    return None if summary is None else _known(summary["relative_l1_median_percent"].get(space))
+
+
+def _known(value: float | None) -> float | None:
+    """A number, where it is one: nan and infinities measure nothing."""
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def _not_finite(errors: Mapping[str, Any]) -> list[str]:
+    """Which medians of a run are no numbers, in words."""
+    found = {
+        (split, str(value))
+        for split, summary in errors.items()
+        for value in summary["relative_l1_median_percent"].values()
+        if not math.isfinite(value)
+    }
+    return [f"its error of {split} is {value}, and left out" for split, value in sorted(found)]
+
+
+def _names(budget: Budget) -> set[str]:
+    """What the runs of a budget are called, of all studies."""
+    return {run.name for study in STUDIES.values() for run in study.runs(budget)}
+
+
+def _bench(path: Path) -> dict[str, Any]:
+    """What `cno bench` wrote; nothing where it was another benchmark, or the file is damaged."""
+    try:
+        content = read_json(path)
+    except ValueError:
+        return {}
+    return content if "device_kind" in content else {}
+
+
+def _command(name: str, damage: Damage, wanted: tuple[str, Budget] | None) -> str:
+    """What makes a damaged run anew: the first study that wants it, or its own configuration."""
+    if wanted is not None:
+        study, budget = wanted
+        return f"cno study {study} --budget {budget.name} --only '{name}'"
+    folder = damage.file.parent
+    return f"cno train --config {folder / 'config.yaml'} --out {folder}-again"

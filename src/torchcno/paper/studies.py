@@ -1,0 +1,388 @@
+"""Each table and figure of the paper as a list of runs.
+
+A run has one name, `<problem>-<model>-<budget>-<seed>[-tag]`, whatever studies it belongs to, and
+so one folder: nothing is trained twice. The tag says what differs from the paper's table.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from torchcno.paper import published as paper
+from torchcno.problems import PROBLEMS
+from torchcno.runs.config import RunConfig
+from torchcno.runs.jobs import (
+    JOBS_A_GPU,
+    Job,
+    Outcome,
+    answer,
+    run_jobs,
+    settled,
+)
+from torchcno.runs.measurements import RESOLUTIONS, SPECTRA, Measurement
+from torchcno.selection import select
+from torchcno.training import Hardware
+from torchcno.training.interruption import terminable
+from torchcno.training.recipe import Fast
+
+FLOW = "navier-stokes"  # the problem that the paper looks at more closely
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much a study may cost: its protocol, and what it leaves out."""
+
+    name: str
+    preset: str  # of training and boundaries
+    seeds: int = 10
+    only: tuple[str, ...] = ()  # the problems; none: all
+    # Fields of the networks by model, and of the recipe: a dictionary has no hash.
+    networks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
+    training: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    resolution: int | None = None  # of the training data; None: the paper's
+    trial: bool = False  # few values of each parameter, and no results to keep
+
+    def problems(self, names: Iterable[str]) -> list[str]:
+        """Those of `names` that it covers; its first problem stands in where it covers none."""
+        there = [name for name in names if name in PROBLEMS]
+        return [name for name in there if name in (self.only or there)] or list(self.only[:1])
+
+    def some(self, values: Sequence[Any]) -> Sequence[Any]:
+        """The values of a parameter that it tries: all, or the first and the last."""
+        return (values[0], values[-1]) if self.trial else values
+
+    @property
+    def folder(self) -> Path:
+        """Where runs lie in a folder of results: quick ones are no measurements."""
+        return Path(self.name, "runs") if self.trial else Path("runs")
+
+
+# A few blocks and channels on coarse grids, for a few steps: seconds a run on one core.
+_QUICK_CNO = {"levels": 1, "width": 8, "lift_width": 8, "neck_blocks": 1, "skip_blocks": 1}
+BUDGETS: dict[str, Budget] = {
+    "paper": Budget("paper", preset="paper"),  # the published protocol, nearly: `protocol.py`
+    "best": Budget("best", preset="best"),  # the same networks, trained and padded as we would
+    "quick": Budget(
+        "quick",
+        preset="best",
+        seeds=2,
+        only=("poisson", "smooth-transport"),
+        networks={
+            "cno": _QUICK_CNO,
+            "cno-no-filters": _QUICK_CNO,
+            "cno-no-skip-blocks": {**_QUICK_CNO, "skip_blocks": 0},
+            "fno": {"width": 8, "modes": 8, "layers": 2, "pad": 0, "hidden_width": 16},
+            "unet": {"channels": 4},
+            "resnet": {"channels": 4, "residual_blocks": 1},
+            "deeponet": {"bases": 16, "trunk_width": 16, "trunk_layers": 2, "branch_width": 4,
+                         "branch_levels": 2, "residual_blocks": 0},
+            "ffnn": {"layers": 4, "width": 32},
+            "galerkin-transformer": {"blocks": 1, "heads": 2, "width": 16, "decoder_width": 8,
+                                     "decoder_layers": 1, "modes": 6, "feed_forward": 16},
+        },
+        training={"epochs": 4, "samples": 32, "batch_size": 16, "evaluate_every": 4, "warmup": 0.1,
+                  "learning_rate": 4e-3, "averaging_half_life": 1, "schedule": "cosine"},
+        resolution=24,
+        trial=True,
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run of a study."""
+
+    budget: str
+    config: RunConfig
+    tag: str = ""  # what differs from the budget's own run
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        c = self.config
+        name = f"{c.problem.name}-{c.model}-{self.budget}-{c.seed}"
+        return f"{name}-{self.tag}" if self.tag else name
+
+
+@cache  # a report asks thousands of times
+def planned(
+    budget: Budget,
+    problem: str,
+    model: str,
+    *,
+    seed: int = 0,
+    samples: int | None = None,
+    **fields: Any,
+) -> PlannedRun:
+    """The run of `model` on `problem`; with the first `samples` only, and other `fields` of it."""
+    config = RunConfig.resolve(problem, model, budget.preset, seed=seed)
+    resolution = budget.resolution or config.resolution
+    size = config.problem.grid(resolution).shape
+    config = replace(
+        config,
+        resolution=resolution,
+        architecture=replace(config.architecture, size=size, **budget.networks.get(model, {})),
+        train=replace(config.train, **budget.training),
+    )
+    all_samples = config.train.samples or config.problem.samples["train"]
+    changed = {k: v for k, v in fields.items() if getattr(config.architecture, k) != v}
+    words = [f"{SHORT.get(k, k)}{_word(v)}" for k, v in changed.items()]
+    if samples is not None and samples < all_samples:
+        config = replace(config, train=replace(config.train, samples=samples))
+        words.append(f"samples{samples}")
+    config = replace(config, architecture=replace(config.architecture, **changed))
+    return PlannedRun(budget.name, config, "-".join(words))
+
+
+# How tags call the fields of networks.
+SHORT = {"activation_upsampling": "sigma", "neck_blocks": "neck", "filter": "", "modes": "kmax"}
+
+
+def _word(value: Any) -> str:
+    """A value in a tag; of a filter what studies vary: c_h, and N_tap at twice the rate."""
+    if hasattr(value, "taps"):
+        return f"half{value.half_width:g}-taps{2 * value.taps:g}"
+    return f"{value:g}"
+
+
+def table_1(budget: Budget) -> list[PlannedRun]:
+    """Every model on every problem, those that the paper compares most closely first."""
+    models = sorted(paper.COMPARED, key=lambda m: (m not in paper.SEEDED, m))
+    problems = budget.problems(paper.PROBLEM_TITLES)
+    return [planned(budget, problem, model) for model, problem in product(models, problems)]
+
+
+def seeds(budget: Budget) -> list[PlannedRun]:
+    """Further initialisations, seed by seed, so that an interrupted study has whole seeds."""
+    problems = budget.problems(paper.PROBLEM_TITLES)
+    every = product(range(budget.seeds), paper.SEEDED, problems)
+    return [planned(budget, problem, model, seed=seed) for seed, model, problem in every]
+
+
+def ablation(budget: Budget) -> list[PlannedRun]:
+    """The CNO without filters, and without blocks between encoder and decoder."""
+    problems = budget.problems(paper.PROBLEM_TITLES)
+    return [planned(budget, problem, model) for model, problem in product(paper.ABLATED, problems)]
+
+
+def filters(budget: Budget) -> list[PlannedRun]:
+    """The filter's width against the upsampling of the activation, and the number of taps."""
+    return [*filter_runs(budget).values(), *tap_runs(budget).values()]
+
+
+def filter_runs(budget: Budget) -> dict[tuple[int, float], PlannedRun]:
+    """Table 2: by N_σ and c_h."""
+    (problem,) = budget.problems([FLOW])
+    upsamplings = budget.some(sorted({n for n, _ in paper.FILTERS}))
+    base = planned(budget, problem, "cno").config.architecture.filter
+    return {
+        (upsampling, half_width): planned(
+            budget,
+            problem,
+            "cno",
+            activation_upsampling=upsampling,
+            filter=replace(base, half_width=half_width),
+        )
+        for upsampling, half_width in product(upsamplings, budget.some(paper.HALF_WIDTHS))
+    }
+
+
+def tap_runs(budget: Budget) -> dict[int, PlannedRun]:
+    """Table 3: by N_tap, the taps at twice the sampling rate; the paper's own number first."""
+    (problem,) = budget.problems([FLOW])
+    base = planned(budget, problem, "cno").config.architecture.filter
+    return {
+        taps: planned(budget, problem, "cno", filter=replace(base, taps=taps // 2))
+        for taps in budget.some(tuple(paper.TAPS))
+    }
+
+
+def compared(budget: Budget) -> list[PlannedRun]:
+    """The three models that the paper looks at more closely, on the flow."""
+    (problem,) = budget.problems([FLOW])
+    return [planned(budget, problem, model) for model in paper.SEEDED]
+
+
+def spectra(budget: Budget) -> list[PlannedRun]:
+    """The same three, also on the Poisson problem, whose spectra the supplement shows."""
+    problems = budget.problems([FLOW, "poisson"])
+    return [planned(budget, problem, model) for problem, model in product(problems, paper.SEEDED)]
+
+
+SMALL_CNO = {"width": 16}  # 0.82M parameters on the flow
+
+
+def scaling(budget: Budget) -> list[PlannedRun]:
+    """Fewer and fewer training samples."""
+    return [run for series in scaling_series(budget).values() for run in series.values()]
+
+
+def scaling_series(budget: Budget) -> dict[tuple[str, str], dict[int, PlannedRun]]:
+    """Figures 3 (right) and 27: by problem and model, a run for every number of samples."""
+    networks: dict[str, dict[str, tuple[str, dict[str, int]]]] = {
+        FLOW: {
+            "galerkin-transformer": ("galerkin-transformer", {}),
+            "fno": ("fno", {}),
+            "cno": ("cno", {}),
+            "small cno": ("cno", SMALL_CNO),
+        },
+        **{name: {"fno": ("fno", {}), "cno": ("cno", {})} for name in ("poisson", "wave")},
+    }
+    return {
+        (problem, label): {
+            samples: planned(budget, problem, model, samples=samples, **fields)
+            for samples in budget.some(sample_counts(budget, problem))
+        }
+        for problem in budget.problems(networks)
+        for label, (model, fields) in networks[problem].items()
+    }
+
+
+def sample_counts(budget: Budget, problem: str) -> list[int]:
+    """64, 128, 256 … and all training samples; from half of them on where they are few."""
+    most = budget.training.get("samples") or PROBLEMS[problem].samples["train"]
+    least = min(64, most // 2)
+    return [*(least * 2**i for i in range((most - 1) // least) if least * 2**i < most), most]
+
+
+EFFICIENCY: dict[str, dict[str, tuple[int, ...]]] = {
+    "cno": {"width": (16, 24, 32, 48), "neck_blocks": (4, 8)},
+    "fno": {"width": (16, 32, 64, 128), "layers": (3, 5)},
+}
+
+
+def efficiency(budget: Budget) -> list[PlannedRun]:
+    """CNOs and FNOs of many sizes."""
+    (problem,) = budget.problems([FLOW])
+    return [
+        planned(budget, problem, model, **dict(zip(ranges, values, strict=True)))
+        for model, ranges in EFFICIENCY.items()
+        for values in product(*(budget.some(choices) for choices in ranges.values()))
+    ]
+
+
+def complexity(budget: Budget) -> list[PlannedRun]:
+    """A problem that coarse grids resolve, and one that they do not."""
+    problems = budget.problems(["vorticity", FLOW])
+    return [planned(budget, problem, model) for problem, model in product(problems, ("cno", "fno"))]
+
+
+@dataclass(frozen=True)
+class Study:
+    """A table or figure of the paper: its runs, and what is measured on each when it is trained."""
+
+    shows: str  # where the paper has it
+    runs: Callable[[Budget], list[PlannedRun]]
+    measures: Measurement | None = None
+
+    def plan(
+        self,
+        budget: Budget,
+        only: str = "*",
+        data: Path | None = None,
+        hardware: Hardware | None = None,
+        fast: Fast = "auto",
+    ) -> list[PlannedRun]:
+        """Its runs whose names match the pattern `only`, on that hardware, in such steps."""
+        runs = {run.name: run for run in self.runs(budget) if fnmatch(run.name, only)}
+        if not runs:
+            names = ", ".join(run.name for run in self.runs(budget)[:3])
+            raise ValueError(f"no run of the study matches {only!r}; they are called {names} …")
+        return [
+            replace(
+                run,
+                config=replace(
+                    run.config,
+                    data=data,
+                    hardware=hardware or run.config.hardware,
+                    train=replace(run.config.train, fast=fast),
+                ),
+            )
+            for run in runs.values()
+        ]
+
+
+STUDIES: dict[str, Study] = {
+    "table1": Study("Table 1; figures 5 to 24 and 28 to 35", table_1),
+    "seeds": Study("Table 4", seeds),
+    "ablation": Study("Table 13", ablation),
+    "filters": Study("Tables 2 and 3", filters),
+    "resolution": Study("figure 2, right", compared, RESOLUTIONS),
+    "spectra": Study("figure 2, left; figure 7", spectra, SPECTRA),
+    "scaling": Study("figure 3, right; figure 27", scaling),
+    "efficiency": Study("figure 3, left and centre", efficiency),
+    "complexity": Study("figure 25", complexity, SPECTRA),
+}
+
+
+def study(name: str) -> Study:
+    """The study of that name."""
+    return select(STUDIES, name, "study")
+
+
+def run_study(
+    name: str,
+    runs: Sequence[PlannedRun],
+    folder: Path,
+    *,
+    parallel: int | None = None,
+    cluster: str | None = None,
+    on_update: Callable[[Outcome], None] | None = None,
+) -> list[Outcome]:
+    """Bring the `runs` of a study to their ends in `folder`, and measure what it measures.
+
+    `parallel` processes at a time; 0: one run after the other in this process. Only where it was
+    trained, or brought with its weights, can a run be measured: elsewhere it has failed.
+    """
+    jobs = [
+        Job(folder / run.name, run.config, gpus=_gpus(run.config) if cluster else 0.0)
+        for run in runs
+    ]
+    complete: dict[Path, Outcome] = {}
+
+    def measure(outcome: Outcome) -> None:
+        complete[outcome.job.folder] = measured(outcome, study(name).measures)
+        if on_update is not None:
+            on_update(complete[outcome.job.folder])
+
+    with terminable():
+        if parallel == 0:
+            run_here(jobs, measure)
+        else:
+            run_jobs(jobs, parallel=parallel, cluster=cluster, on_update=measure)
+    return [complete[job.folder] for job in jobs]
+
+
+def measured(outcome: Outcome, measurement: Measurement | None) -> Outcome:
+    """What became of a run once what its study measures is measured, too."""
+    if measurement is None or outcome.state != "finished":
+        return outcome
+    # Here, and not where it was trained: a worker of a cluster may have a GPU that is not here.
+    device = "cpu" if outcome.job.config.hardware.accelerator == "cpu" else "auto"
+    try:
+        measurement.make(outcome.job.folder, device)
+    except Exception as error:  # stops no other run
+        return replace(outcome, state="failed", error=str(error) or type(error).__name__)
+    return outcome
+
+
+def _gpus(config: RunConfig) -> float:
+    """What a run asks of a cluster's worker: some share a GPU, unless it is to stay off them."""
+    return 0.0 if config.hardware.accelerator == "cpu" else 1 / JOBS_A_GPU
+
+
+def run_here(jobs: Sequence[Job], on_update: Callable[[Outcome], None]) -> None:
+    """`run_jobs` in this process: for runs that take less time than a process to begin."""
+    for job in jobs:
+        outcome = settled(job)
+        if outcome is None:
+            job.folder.mkdir(parents=True, exist_ok=True)
+            found = answer(job.request)
+            outcome = Outcome(job, found["state"], found.get("error", ""))
+        on_update(outcome)
+        if outcome.state == "stopped":
+            raise KeyboardInterrupt

@@ -1,0 +1,1 @@
+"""What a user does: train, go on, evaluate, predict, audit, search, export."""

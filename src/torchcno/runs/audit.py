@@ -1,0 +1,86 @@
+"""The audit of trained runs, on samples of their own problems."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from torchcno.data.dataset import load as load_fields
+from torchcno.disk import read_json
+from torchcno.evaluation.aliasing import Audit, audit
+from torchcno.evaluation.errors import published_error
+from torchcno.runs.config import read_config
+from torchcno.runs.operator import load, pick_device
+from torchcno.runs.plain import from_plain
+from torchcno.runs.run_files import damage_of
+
+
+@dataclass(frozen=True)
+class RunAudit(Audit):
+    """The audit of a run, and what tells its weights from those of a later run of the same name."""
+
+    error: float | None = None  # the published one on test data, in percent; None: not kept
+
+
+def audit_run(
+    folder: str | Path,
+    *,
+    split: str = "test",
+    samples: int = 4,
+    resolutions: Sequence[int] = (),
+    device: str = "auto",
+    name: str | None = None,
+) -> RunAudit:
+    """The aliasing of a run's operator, from physical inputs to physical outputs.
+
+    On the first `samples` of a split, at the training resolution. `resolutions` are the ladder's.
+    """
+    config, error = read_config(folder), _published_error(Path(folder) / "result.json")
+    operator = load(folder, pick_device(device))
+    fields = load_fields(
+        config.problem,
+        split,
+        folder=config.data,
+        resolution=config.resolution,
+        samples=samples,
+        device=pick_device(device),
+    )
+    found = audit(
+        operator,
+        fields.inputs,
+        layout=fields.grid.layout,
+        resolutions=resolutions or None,
+        name=name or Path(folder).resolve().name,
+    )
+    layers = [replace(layer, name=layer.name.removeprefix("network.")) for layer in found.layers]
+    named = replace(found, layers=tuple(layers))
+    return RunAudit(**vars(named), error=error)
+
+
+def _published_error(result: Path) -> float | None:
+    """The error on test data of a run; None where it has no result, or none of these."""
+    damage = damage_of(result)
+    if damage is not None:
+        raise ValueError(
+            f"{damage}; bring it back, or move it away: an audit needs the weights alone."
+        )
+    test = read_json(result)["errors"].get("test") if result.exists() else None
+    return test and published_error(test)
+
+
+def audit_report(audits: Sequence[Audit], threshold: float) -> dict[str, Any]:
+    """The audits and their verdicts for a JSON file."""
+    return {
+        "threshold": threshold,
+        "passed": all(found.passes(threshold) for found in audits),
+        "audits": [{**found.as_dict(), "passed": found.passes(threshold)} for found in audits],
+    }
+
+
+def read_audits(path: Path) -> list[RunAudit]:
+    """The audits of a file that `audit_report` went to."""
+    known = {field.name for field in fields(RunAudit)}
+    return [
+        from_plain(RunAudit, {key: one[key] for key in known & one.keys()}, "audit")
+        for one in read_json(path)["audits"]
+    ]

@@ -1,0 +1,384 @@
+"""Speed and memory side by side, in one run: training steps, their cost a pixel, and inference.
+
+What is compared takes turns, a block of calls each in every round, so that whatever else the
+machine does falls on all alike. A row that fails says why, and the others go on.
+"""
+
+import gc
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any
+
+import torch
+
+from torchcno.arithmetic import arithmetic
+from torchcno.evaluation.memory import with_peak_memory
+from torchcno.evaluation.timing import BLOCK, Stopwatch, wait
+from torchcno.problems.navier_stokes import NavierStokes
+from torchcno.problems.poisson import Poisson
+from torchcno.problems.problem import Problem
+from torchcno.runs.bench_work import (
+    Batch,
+    Bicubic,
+    ByMatrices,
+    Way,
+    Work,
+    prediction,
+    solution,
+    training_step,
+)
+from torchcno.runs.train import versions
+from torchcno.training.hardware import device_name, reuse_memory
+
+LEAST_ROUNDS, MOST_ROUNDS = 2, 30
+GIB = 2**30
+METHOD = (
+    f"Wall clock around blocks of calls, {BLOCK / 2:g} s or more, with the device idle before and "
+    "after; the rows of a section take turns, a block each a round. Medians over rounds, with "
+    "quartiles; ratios, this row's time over that one's for a sample (in `sizes` for a pixel), "
+    "are medians of the ratios round by round. Peak memory is that of building and of the first "
+    "call, beyond what was in use before: on CUDA in tensors, on a CPU of the process. Networks "
+    "see noise; products of float32 are TF32 on CUDA."
+)
+
+FUSED, BARE = Way(), Way("cno-no-filters")
+# The most telling first: where the time does not suffice, the last are left out.
+WAYS: dict[str, Way] = {
+    "fused": FUSED,
+    "no-filters": BARE,
+    "no-skip-blocks": Way("cno-no-skip-blocks"),
+    "dense": Way(activation=ByMatrices),
+    "bicubic": Way(activation=Bicubic),
+    "fno": Way("fno"),
+    "unet": Way("unet"),
+    "fused-channels-first": replace(FUSED, channels_first=True),
+    "no-filters-channels-first": replace(BARE, channels_first=True),
+}
+CUDA_WAYS: dict[str, Way] = {
+    "fused-fp16": replace(FUSED, precision="fp16-mixed"),
+    "no-filters-fp16": replace(BARE, precision="fp16-mixed"),
+    "fused-bf16": replace(FUSED, precision="bf16-mixed"),
+    "fused-bf16-channels-first": replace(FUSED, precision="bf16-mixed", channels_first=True),
+    **{f"{name}-eager": way.eager for name, way in WAYS.items() if not way.channels_first},
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured on a device."""
+
+    device: str
+    seconds: float  # of measuring, about; building and compiling come on top
+    batch: int  # of a training step at `resolution`
+    sizes: tuple[int, ...]  # points an axis for the cost a pixel
+    inference_batch: int
+    solver_batch: int
+    ways: Mapping[str, Way]  # of a training step; predictions go the way "fused"
+    resolution: int = 64  # points an axis of a training step
+    inference_sizes: tuple[int, ...] = (64, 128)
+    problems: tuple[Problem, ...] = (NavierStokes(), Poisson())  # the first one's networks train
+
+    def of(self, samples: int, size: int) -> Batch:
+        """So many samples of size² points."""
+        return Batch(samples, size, torch.device(self.device))
+
+    def of_constant_work(self, size: int) -> Batch:
+        """As many samples as have the pixels of a training batch; at least one."""
+        return self.of(max(1, self.batch * self.resolution**2 // size**2), size)
+
+
+PLANS: dict[str, Plan] = {
+    "cuda": Plan(
+        "cuda",
+        seconds=50,
+        batch=32,
+        sizes=(64, 128, 256, 512, 1024),
+        inference_batch=256,
+        solver_batch=256,
+        ways=WAYS | CUDA_WAYS,
+    ),
+    "cpu": Plan(
+        "cpu", seconds=180, batch=16, sizes=(64, 128), inference_batch=16, solver_batch=2, ways=WAYS
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing to measure."""
+
+    name: str
+    build: Callable[[], Work]
+    batch: Batch
+    against: tuple[str, ...] = ()  # the rows over which its time is given
+    by_pixel: bool = False  # compare the time of a pixel, not of a sample
+
+    @property
+    def units(self) -> int:
+        """How many samples or pixels a call works on."""
+        return self.batch.samples * (self.batch.size**2 if self.by_pixel else 1)
+
+
+def training_rows(plan: Plan) -> list[Row]:
+    """A training step, many ways, over the default one; that one over those of ablated CNOs."""
+    batch = plan.of(plan.batch, plan.resolution)
+    ablated = tuple(name for name, way in plan.ways.items() if way.model.startswith("cno-no-"))
+    return [
+        Row(
+            name,
+            partial(training_step, way, plan.problems[0], batch),
+            batch,
+            against=ablated if name == "fused" else ("fused",),
+        )
+        for name, way in plan.ways.items()
+    ]
+
+
+def size_rows(plan: Plan) -> list[Row]:
+    """A training step on growing grids, over the smallest one and over the one without filters."""
+    rows = []
+    for size in plan.sizes:
+        batch = plan.of_constant_work(size)
+        for name in ("fused", "no-filters", "dense"):
+            build = partial(training_step, plan.ways[name], plan.problems[0], batch)
+            against = (f"{name}-{plan.sizes[0]}", f"no-filters-{size}")
+            rows.append(Row(f"{name}-{size}", build, batch, against, by_pixel=True))
+    return rows
+
+
+def inference_rows(plan: Plan) -> list[Row]:
+    """Predictions, and the solver for the same fields: its time over the network's."""
+    rows: dict[str, Row] = {}
+    fused = plan.ways["fused"]
+    ways = {"": fused, "-eager": fused.eager} if plan.device == "cuda" else {"": fused}
+    for problem in plan.problems:
+        for size in plan.inference_sizes:
+            for kind, samples in (("latency", 1), ("throughput", plan.inference_batch)):
+                batch = plan.of(samples, size)
+                for suffix, way in ways.items():
+                    name = prediction_name(problem, size, kind) + suffix
+                    rows[name] = Row(name, partial(prediction, way, problem, batch), batch)
+    for problem in plan.problems:
+        for size in plan.inference_sizes:
+            for kind, samples in (("latency", 1), ("throughput", plan.solver_batch)):
+                name = solver_name(problem, size, kind)
+                batch = plan.of(samples, solver_points(problem, size))
+                # Fields of several resolutions may come from one grid of the solver.
+                networks = rows[name].against if name in rows else ()
+                rows[name] = Row(
+                    name,
+                    partial(solution, problem, batch),
+                    batch,
+                    against=(*networks, prediction_name(problem, size, kind)),
+                )
+    return list(rows.values())
+
+
+def prediction_name(problem: Problem, size: int, kind: str) -> str:
+    """The row of the network for `problem`."""
+    return f"{problem.name}-{size}-{kind}"
+
+
+def solver_name(problem: Problem, size: int, kind: str) -> str:
+    """The row of the solver that makes fields of `size`."""
+    return f"{problem.name}-solver-{solver_points(problem, size)}-{kind}"
+
+
+def solver_points(problem: Problem, size: int) -> int:
+    """Points an axis of the solver's grid."""
+    return problem.solver_grid(size).shape[0]
+
+
+# With its share of the time.
+SECTIONS: dict[str, tuple[Callable[[Plan], list[Row]], float]] = {
+    "training": (training_rows, 0.42),
+    "sizes": (size_rows, 0.28),
+    "inference": (inference_rows, 0.30),
+}
+
+# Sees the report so far and the name of what was at work.
+Watch = Callable[[dict[str, Any], str], None]
+
+
+def run_bench(plan: Plan, only: Sequence[str] = (), watch: Watch | None = None) -> dict[str, Any]:
+    """Measure what `plan` says, and return all numbers; `watch` sees them as they come.
+
+    `only` holds names of sections, or names or patterns of rows; empty: everything.
+    """
+    chosen = selected(plan, only)
+    began = time.monotonic()
+    report: dict[str, Any] = {**environment(plan), "method": METHOD}
+    shares = sum(SECTIONS[section][1] for section in chosen)
+    device = torch.device(plan.device)
+    if device.type == "cpu":
+        reuse_memory()  # as a training run does
+    with arithmetic("tf32"):
+        Measurement(_warm_up(plan)).prepare(device)
+        for section, rows in chosen.items():
+            gc.collect()  # what the rows of the last section held
+            seconds = plan.seconds * SECTIONS[section][1] / shares
+            for results, at_work in measurements(rows, device, seconds):
+                report[section] = results
+                report["wall_seconds"] = round(time.monotonic() - began, 1)
+                if watch is not None:
+                    watch(report, at_work)
+    return report
+
+
+def selected(plan: Plan, only: Sequence[str]) -> dict[str, list[Row]]:
+    """The rows to measure, by section."""
+    rows = {section: make(plan) for section, (make, _) in SECTIONS.items()}
+    known = [*rows, *(row.name for of_section in rows.values() for row in of_section)]
+    for pattern in only:
+        if not any(fnmatchcase(name, pattern) for name in known):
+            raise ValueError(f"nothing to measure is called {pattern!r}; use {', '.join(known)}.")
+
+    def is_wanted(*names: str) -> bool:
+        return not only or any(fnmatchcase(name, pattern) for name in names for pattern in only)
+
+    chosen = {
+        section: [row for row in of_section if is_wanted(section, row.name)]
+        for section, of_section in rows.items()
+    }
+    return {section: of_section for section, of_section in chosen.items() if of_section}
+
+
+def environment(plan: Plan) -> dict[str, Any]:
+    """Where it is measured."""
+    cuda = plan.device == "cuda"
+    return {
+        "device": device_name(torch.device(plan.device)),
+        "device_kind": plan.device,
+        "threads": torch.get_num_threads(),
+        "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
+        "load_average": round(os.getloadavg()[0], 1),  # how much else the machine did before
+        "versions": versions() | ({"cuda": str(torch.version.cuda)} if cuda else {}),
+        "seconds": plan.seconds,
+    }
+
+
+def _warm_up(plan: Plan) -> Row:
+    """A step of a network that takes no time: what a process loads once is no part of any row."""
+    tiny = {"levels": 1, "width": 2, "neck_blocks": 1, "skip_blocks": 0, "lift_width": 2}
+    batch = plan.of(samples=1, size=8)
+    build = partial(training_step, Way(fields=tiny), plan.problems[0], batch)
+    return Row("warm-up", build, batch)
+
+
+@dataclass
+class Measurement:
+    """A row, and what came of it."""
+
+    row: Row
+    stopwatch: Stopwatch | None = None  # None before it is ready, and once it has failed
+    first_call_seconds: float | None = None  # with building, compilation and capture
+    peak_bytes: int | None = None
+    notes: tuple[str, ...] = ()  # what was warned of: a kernel or a graph that could not be
+    error: str | None = None
+
+    def prepare(self, device: torch.device) -> None:
+        """Build what is timed, and call it once."""
+
+        def first_call() -> Work:
+            work = self.row.build()
+            work()
+            wait(device)
+            return work
+
+        start = time.perf_counter()
+        with warnings.catch_warnings(record=True) as warned, self._failures():
+            warnings.simplefilter("always")
+            work, self.peak_bytes = with_peak_memory(first_call, device)
+            self.first_call_seconds = time.perf_counter() - start
+            self.stopwatch = Stopwatch(work, device)
+        self.notes = tuple(dict.fromkeys(str(warning.message) for warning in warned))
+
+    def measure(self) -> None:
+        """One more block."""
+        if self.stopwatch is not None:
+            with self._failures():
+                self.stopwatch.measure()
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """An error is what came of this row, and the end of it."""
+        try:
+            yield
+        except Exception as error:  # compilers of kernels have no one type of failures
+            self.stopwatch = None
+            reason = str(error).strip().partition("\n")[0]
+            self.error = f"{type(error).__name__}: {reason}"
+
+    def as_dict(self, others: Mapping[str, "Measurement"]) -> dict[str, Any]:
+        """The numbers of the row, with its time over those of `others`."""
+        batch, watch = self.row.batch, self.stopwatch
+        numbers: dict[str, Any] = {"batch": batch.samples, "size": batch.size}
+        if self.first_call_seconds is not None:
+            numbers["first_call_seconds"] = _rounded(self.first_call_seconds)
+        if self.notes:
+            numbers["notes"] = list(self.notes)
+        if self.error is not None:
+            numbers["error"] = self.error
+        if watch is None or not watch.blocks:
+            return numbers
+        return numbers | {
+            "milliseconds": _rounded(1e3 * watch.seconds),
+            "quartiles_milliseconds": [_rounded(1e3 * seconds) for seconds in watch.spread],
+            "milliseconds_a_sample": _rounded(1e3 * watch.seconds / batch.samples),
+            "nanoseconds_a_pixel": _rounded(1e9 * watch.seconds / batch.samples / batch.size**2),
+            "rounds": len(watch.blocks),
+            "calls_a_round": watch.calls,
+            "peak_gib": None if self.peak_bytes is None else _rounded(self.peak_bytes / GIB),
+            "ratios": {
+                name: _rounded(ratio)
+                for name in self.row.against
+                if name in others and (ratio := self.over(others[name])) is not None
+            },
+        }
+
+    def over(self, other: "Measurement") -> float | None:
+        """The time of a sample, or of a pixel, over the other's; None where one has none."""
+        mine, theirs = self.stopwatch, other.stopwatch
+        if mine is None or theirs is None or not (mine.blocks and theirs.blocks):
+            return None
+        return mine.over(theirs) * other.row.units / self.row.units
+
+
+def measurements(
+    rows: Sequence[Row], device: torch.device, seconds: float
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """The results after every row's first call and after every round, and what was at work.
+
+    `seconds` count from the first round: where kernels are not compiled yet, the first calls take
+    minutes, and every row is measured all the same.
+    """
+    every = {row.name: Measurement(row) for row in rows}
+
+    def results() -> dict[str, Any]:
+        return {name: one.as_dict(every) for name, one in every.items()}
+
+    for name, one in every.items():
+        one.prepare(device)
+        if one.error is not None:
+            gc.collect()  # what a failure held of the memory that the next one needs
+        yield results(), name
+    deadline = time.monotonic() + seconds
+    for count in range(1, MOST_ROUNDS + 1):
+        start = time.monotonic()
+        for one in every.values():
+            one.measure()
+        yield results(), f"round {count}"
+        now = time.monotonic()
+        if count >= LEAST_ROUNDS and now + (now - start) > deadline:
+            return
+
+
+def _rounded(value: float) -> float:
+    """Four digits: more than a clock is worth."""
+    return float(f"{value:.4g}")

@@ -1,0 +1,183 @@
+"""What `bench` measures: a training step, a prediction and a solution, each ready to be called."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Generator, Tensor, nn
+
+from torchcno.arithmetic import FIELDS, LOSS_FACTORS, Precision
+from torchcno.capture import capturing
+from torchcno.evaluation.timing import wait
+from torchcno.operators.activation import SIGMAS, Activation
+from torchcno.operators.layout import laid_out
+from torchcno.problems.problem import Problem
+from torchcno.runs.presets import build_model
+from torchcno.training.losses import LOSSES
+from torchcno.training.optimizers import optimizer_of
+from torchcno.training.pairs import Network
+from torchcno.training.recipe import Recipe
+from torchcno.training.step import WARM_UP, eager_step, graphed_step
+
+Work = Callable[[], object]
+
+
+class ByMatrices(nn.Module):
+    """An activation by one matrix an axis: its definition."""
+
+    def __init__(self, activation: Activation) -> None:
+        super().__init__()
+        self.activation = activation
+
+    def forward(self, x: Float[Tensor, "batch channel *space"]) -> Tensor:
+        """Σ x."""
+        return self.activation.by_matrices(x)
+
+
+class Bicubic(nn.Module):
+    """An activation between bicubic interpolations, as implementations without own filters have it:
+
+    σ on twice the points of the input, taken to those of the output, with torch's antialiasing.
+    """
+
+    def __init__(self, activation: Activation) -> None:
+        super().__init__()
+        self.activation = activation
+
+    def forward(self, x: Float[Tensor, "batch channel y x"]) -> Tensor:
+        """Near Σ x, and not the same."""
+        own = self.activation
+        fine = tuple(2 * n for n in own.size_in)
+        x = F.interpolate(x + own.bias.view(-1, 1, 1), fine, mode="bicubic", antialias=True)
+        x = SIGMAS[own.sigma](x)
+        return F.interpolate(x, own.size_out, mode="bicubic", antialias=True)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A network, and how it runs."""
+
+    model: str = "cno"
+    activation: Callable[[Activation], nn.Module] | None = None  # in place of each; None: as it is
+    channels_first: bool = False  # in memory, also where training has them last
+    precision: Precision = "tf32"
+    captured: bool = True  # in a CUDA graph, where there is CUDA
+    compiled: bool = False  # by torch.compile, in training
+    # Fields of the configuration that are not the paper's.
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def eager(self) -> "Way":
+        """The same, operation by operation."""
+        return replace(self, captured=False)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a call works on: so many samples of size² points, on a device."""
+
+    samples: int
+    size: int
+    device: torch.device
+
+    def noise(self, network: nn.Module) -> Tensor:
+        """Values that `network` takes."""
+        channels: int = network.config.in_channels  # type: ignore[union-attr, assignment]
+        return torch.rand(self.samples, channels, self.size, self.size, device=self.device)
+
+
+def training_step(way: Way, problem: Problem, batch: Batch) -> Work:
+    """Forward, backward and optimiser of the network for `problem`, as `fit` runs them."""
+    recipe = Recipe(precision=way.precision)
+    network = _network(way, problem, batch).train()
+    optimizer = optimizer_of(network, recipe, batch.device)
+    make = graphed_step if _is_captured(way, batch) else eager_step
+    trained = Network(network, dtype=FIELDS.get(way.precision))
+    factor = LOSS_FACTORS.get(way.precision, 1.0)
+    if way.compiled:
+        trained.compile()
+    step = make(trained, optimizer, LOSSES[recipe.loss], factor)
+    inputs, targets = batch.noise(network), batch.noise(network)
+    return lambda: step(inputs, targets)
+
+
+def prediction(way: Way, problem: Problem, batch: Batch) -> Work:
+    """A forward pass of the network for `problem`; of one sample, to its end."""
+    network = _network(way, problem, batch).eval()
+    inputs = batch.noise(network)
+    predict: Work = torch.inference_mode()(lambda: network(inputs))
+    if _is_captured(way, batch):
+        predict = _captured(predict)
+    return _finished(predict, batch.device) if batch.samples == 1 else predict
+
+
+def solution(problem: Problem, batch: Batch) -> Work:
+    """What makes the data of `problem`: solutions for states, on the solver's own grid."""
+    generator = Generator().manual_seed(0)
+    few = problem.sample_inputs(problem.grid(batch.size), min(batch.samples, 8), generator)
+    states = few[torch.arange(batch.samples) % len(few)].to(batch.device)
+    return _finished(lambda: problem.solve(states), batch.device)
+
+
+def _network(way: Way, problem: Problem, batch: Batch) -> nn.Module:
+    size = (batch.size, batch.size)
+    network = build_model(way.model, problem, **{"size": size, **way.fields})
+    if way.activation is not None:
+        _replace_activations(network, way.activation)
+    if not way.channels_first:
+        laid_out(network)
+    return network.to(batch.device)
+
+
+def _replace_activations(network: nn.Module, make: Callable[[Activation], nn.Module]) -> None:
+    for module in list(network.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, Activation):
+                setattr(module, name, make(child))
+
+
+def _is_captured(way: Way, batch: Batch) -> bool:
+    return way.captured and batch.device.type == "cuda"
+
+
+@dataclass(frozen=True)
+class _Captured:
+    """A graph, and what owns the memory that it reads from and writes to.
+
+    A graph knows addresses alone: once the network is gone, its replay reads what is there by then.
+    """
+
+    graph: torch.cuda.CUDAGraph
+    work: Work
+    result: object
+
+    def __call__(self) -> object:
+        self.graph.replay()
+        return self.result
+
+
+def _captured(work: Work) -> Work:
+    """`work` as one CUDA graph, which reads its inputs from where they are now."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(WARM_UP):
+            work()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with capturing(graph):
+        result = work()
+    return _Captured(graph, work, result)
+
+
+def _finished(work: Work, device: torch.device) -> Work:
+    """`work` to its end: the next call does not begin while the device is still at this one."""
+
+    def to_its_end() -> None:
+        work()
+        wait(device)
+
+    return to_its_end

@@ -1,0 +1,215 @@
+"""What decides a run, and its file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import yaml
+
+from torchcno.disk import write_atomically
+from torchcno.problems import PROBLEMS
+from torchcno.problems.problem import Problem
+from torchcno.runs.plain import check_key, convert, from_plain, to_plain
+from torchcno.runs.presets import build_problem, model_config, training_row
+from torchcno.selection import select
+from torchcno.training import PRESETS, Hardware, Recipe
+from torchcno.training.recipe import EITHER_WAY, completed
+
+FORMAT = 1  # of run folders; folders of another one are refused
+DECIDING = ("problem", "model", "train", "preset", "seed", "resolution")  # what makes a run itself
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides a run. `resolve` fills in what is not said."""
+
+    problem: Problem
+    model: str
+    architecture: Any  # the model's Config
+    train: Recipe
+    preset: str = "best"  # where the defaults of architecture and train came from
+    seed: int = 0  # of the weights and the order of samples
+    resolution: int = 64  # points an axis of the training data
+    data: Path | None = None  # the folder of data files; None: the default one
+    hardware: Hardware = field(default_factory=Hardware)
+    tensorboard: bool = False  # whether TensorBoard's curves are drawn beside metrics.jsonl
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed is {self.seed}; use zero or a positive number below 2⁶³.")
+
+    @classmethod
+    def resolve(
+        cls,
+        problem: str | Problem,
+        model: str,
+        preset: str = "best",
+        resolution: int | None = None,
+        **settings: Any,
+    ) -> "RunConfig":
+        """The run of `model` on `problem` with the paper's hyper-parameters.
+
+        The training recipe is the preset's, with the numbers of the model's table for the problem;
+        for `best`, what was found better where that is known. `settings` are further fields.
+        """
+        problem = build_problem(problem)
+        resolution = problem.resolution if resolution is None else resolution
+        size = problem.grid(resolution).shape
+        return cls(
+            problem=problem,
+            model=model,
+            architecture=model_config(model, problem, preset, size=size),
+            train=replace(
+                select(PRESETS, preset, "preset"), **training_row(model, problem.name, preset)
+            ),
+            preset=preset,
+            resolution=resolution,
+            **settings,
+        )
+
+    @classmethod
+    def from_tree(cls, tree: Mapping[str, Any]) -> "RunConfig":
+        """The run of a plain tree, such as a YAML file holds; what it leaves out is resolved.
+
+        A tree that `to_tree` wrote left nothing out: what it lacks of the recipe was not there yet.
+        """
+        sections = ("problem", "model", "train", "hardware")
+        hints = get_type_hints(cls)
+        known = [name for name in hints if name != "architecture"]
+        for key in tree:
+            check_key(key, [*known, "format", "torchcno"])
+        problem, model, train, hardware = (section(tree, name) for name in sections)
+        if "format" in tree:
+            train = completed(train)
+        for fields, kind in ((problem, "problem"), (model, "model")):
+            if "name" not in fields:
+                raise ValueError(f"the configuration does not say which {kind}; add {kind}.name.")
+        settings = {
+            key: convert(value, hints[key], key)
+            for key, value in tree.items()
+            if key in known and key not in sections
+        }
+        pde = select(PROBLEMS, problem.pop("name"), "problem")
+        run = cls.resolve(
+            from_plain(pde, problem, "problem"),
+            model.pop("name"),
+            hardware=from_plain(Hardware, hardware, "hardware"),
+            **settings,
+        )
+        return replace(
+            run,
+            architecture=from_plain(type(run.architecture), model, "model", base=run.architecture),
+            train=from_plain(Recipe, train, "train", base=run.train),
+        )
+
+    def to_tree(self) -> dict[str, Any]:
+        """The inverse of `from_tree`, with every field.
+
+        The path of the data is absolute: a run may go on from another directory.
+        """
+        return {
+            "format": FORMAT,
+            "torchcno": version("torchcno"),
+            "problem": {"name": self.problem.name, **to_plain(self.problem)},
+            "model": {"name": self.model, **to_plain(self.architecture)},
+            "train": to_plain(self.train),
+            "preset": self.preset,
+            "seed": self.seed,
+            "resolution": self.resolution,
+            "data": to_plain(self.data and self.data.expanduser().absolute()),
+            "hardware": to_plain(self.hardware),
+            "tensorboard": self.tensorboard,
+        }
+
+
+def differences(there: RunConfig, planned: RunConfig) -> dict[str, tuple[Any, Any]]:
+    """What makes two configurations those of different runs, by dotted names; of one run: nothing.
+
+    Where data lie, what computes, and how steps are run and kept make no other run.
+    """
+    a, b = _deciding(there), _deciding(planned)
+    return {name: (a.get(name), b.get(name)) for name in {**b, **a} if a.get(name) != b.get(name)}
+
+
+def _deciding(config: RunConfig) -> dict[str, Any]:
+    """What decides a run, by dotted names."""
+    flat: dict[str, Any] = {}
+    tree = config.to_tree()
+    for key in DECIDING:
+        section = tree[key]
+        fields = section if isinstance(section, dict) else {"": section}
+        flat |= {f"{key}.{name}".rstrip("."): value for name, value in fields.items()}
+    for name in EITHER_WAY:
+        del flat[f"train.{name}"]
+    return flat
+
+
+def section(tree: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A section of a configuration; a bare name is short for its `name`."""
+    fields = tree.get(name) or {}
+    if isinstance(fields, str):
+        return {"name": fields}
+    if not isinstance(fields, Mapping):
+        raise ValueError(f"{name} is {fields!r}; give its fields as `key: value` lines.")
+    return dict(fields)
+
+
+def existing(path: Path) -> Path:
+    """`path`, if it is a file of a run folder."""
+    folder = path.parent
+    if not folder.is_dir():
+        what = "is no folder" if folder.exists() else "does not exist"
+        raise FileNotFoundError(f"{folder} {what}; name the --out folder of a run.")
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} has no {path.name}; {_instead(folder)}")
+    return path
+
+
+def _instead(folder: Path) -> str:
+    """What to do about a folder that lacks a file of a run."""
+    if (folder / "config.yaml").is_file():
+        if not (folder / "result.json").exists():
+            return f"the run is not finished. Go on with it: cno resume {folder}"
+        again = f"cno train --config {folder / 'config.yaml'} --out {folder}-again"
+        return f"the run came without its weights. Train them: {again}"
+    if (folder / "model.json").is_file():
+        return (
+            "it holds a network and no run of `cno train`: `cno predict` takes it, and "
+            "`torchcno.load` in Python."
+        )
+    return "name the --out folder of a run."
+
+
+def read_config(folder: str | Path) -> RunConfig:
+    """The configuration of a run folder."""
+    return RunConfig.from_tree(read_tree(existing(Path(folder) / "config.yaml")))
+
+
+def read_tree(path: Path) -> dict[str, Any]:
+    """The plain tree of a YAML file of this format."""
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a YAML file: {error}") from error
+    if not isinstance(tree, dict):
+        raise ValueError(f"{path} holds no configuration; write `key: value` lines.")
+    check_format(tree, path)
+    return tree
+
+
+def check_format(tree: Mapping[str, Any], path: Path) -> None:
+    """Refuse what another version of torchcno wrote in another format."""
+    if tree.get("format", FORMAT) != FORMAT:
+        raise ValueError(
+            f"{path} was written by torchcno {tree.get('torchcno', '?')} in run format "
+            f"{tree['format']}; torchcno {version('torchcno')} reads format {FORMAT}. "
+            "Install that version to use it, or train again."
+        )
+
+
+def write_tree(tree: Mapping[str, Any], path: Path) -> None:
+    """A plain tree as a YAML file, short lists on one line."""
+    text = yaml.safe_dump(dict(tree), sort_keys=False, default_flow_style=None, allow_unicode=True)
+    write_atomically(path, text.encode())

@@ -1,0 +1,222 @@
+"""The tour: data, training, evaluation and the point of the filters, on one page.
+
+Small enough for two CPU cores and four minutes: the Poisson problem with a quarter of the paper's
+training samples, and a CNO of a few blocks.
+"""
+
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from torchcno.evaluation.errors import published_error
+from torchcno.evaluation.translation import translated
+from torchcno.operators.filters import Ideal, Nearest, WindowedSinc
+from torchcno.runs.config import RunConfig, differences, read_config
+from torchcno.runs.evaluate import EVALUATED, Evaluation, evaluate_run
+from torchcno.runs.pictures.drawing import Panel, curves, data_uri, field_rows
+from torchcno.runs.presets import build_model
+from torchcno.runs.train import Watch, claimed, resume_run, train_run
+from torchcno.training import Hardware
+from torchcno.training.run_folder import RunFolder
+
+TRAINING_RESOLUTION = 32  # enough for the 16 modes an axis, and four times cheaper than 64
+RESOLUTIONS = (32, 64, 128)
+SAMPLES = 64  # of the test and of the ood set
+SHOWN = 2  # of each
+MODES = 16  # of the field that is translated
+NETWORK: dict[str, Any] = {"width": 16, "lift_width": 32, "neck_blocks": 2, "skip_blocks": 1}
+TRAINING: dict[str, Any] = {
+    "epochs": 26,
+    "samples": 256,
+    "batch_size": 16,
+    "learning_rate": 4e-3,
+    "warmup": 0.05,
+    "averaging_half_life": 1,
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """A number that the tour promises."""
+
+    what: str
+    value: float
+    low: float
+    high: float
+    unit: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the promise was kept."""
+        return self.low <= self.value <= self.high
+
+
+@dataclass(frozen=True)
+class TranslationError:
+    """How far a network is from commuting with a translation by a third of a grid step."""
+
+    name: str
+    error: float  # ‖G(τu) − τG(u)‖ / ‖G(u)‖
+    output: Float[Tensor, "y x"]  # G(u)
+    difference: Float[Tensor, "y x"]  # |G(τu) − τG(u)|
+
+
+@dataclass(frozen=True)
+class Tour:
+    """What the tour found."""
+
+    run: Path
+    result: dict[str, Any]
+    evaluations: list[Evaluation]
+    translations: list[TranslationError]
+    seconds: float
+
+    @property
+    def checks(self) -> list[Check]:
+        """What should have come out, and what did."""
+        errors = {
+            evaluation.split: published_error(evaluation.summary)
+            for evaluation in self.evaluations
+            if evaluation.resolution == TRAINING_RESOLUTION
+        }
+        filtered, bare = (t.error for t in self.translations if t.name != "ideal filters")
+        return [
+            Check("test error", errors["test"], 0.8, 2.5, " %"),
+            Check("error out of distribution", errors["ood"], 1.0, 4.0, " %"),
+            Check("the filters' gain in translation error", bare / filtered, 3.0, 15.0, " ×"),
+        ]
+
+
+def take_tour(out: Path, watch: Watch) -> Tour:
+    """Make data, train, evaluate, and compare networks with and without filters."""
+    start, run, config = time.perf_counter(), out / "run", tour_config(out)
+    if RunFolder(run).has_begun and differences(read_config(run), config):
+        raise ValueError(f"{run} holds another run; choose another --out, or remove it.")
+    if (run / "result.json").exists():  # of an earlier tour
+        with claimed(run, config.hardware):
+            shutil.rmtree(run)
+    begun = RunFolder(run).has_begun
+    result = resume_run(run, watch) if begun else train_run(config, run, watch)
+    evaluations = evaluate_run(run, EVALUATED, RESOLUTIONS, SAMPLES, device="cpu")
+    translations = [
+        translation_error("low-pass filters", WindowedSinc()),
+        translation_error("ideal filters", Ideal()),
+        translation_error("no filters", Nearest()),
+    ]
+    return Tour(run, result, evaluations, translations, time.perf_counter() - start)
+
+
+def tour_config(out: Path) -> RunConfig:
+    """The run of the tour."""
+    config = RunConfig.resolve(
+        "poisson",
+        "cno",
+        resolution=TRAINING_RESOLUTION,
+        data=out / "data",
+        hardware=Hardware(accelerator="cpu"),
+    )
+    return replace(
+        config,
+        architecture=replace(config.architecture, **NETWORK),
+        train=replace(config.train, **TRAINING),
+    )
+
+
+def translation_error(name: str, filter: WindowedSinc | Ideal | Nearest) -> TranslationError:
+    """The error of a CNO with random weights, the same for every filter, on a periodic field."""
+    torch.manual_seed(0)
+    network = build_model(
+        "cno", "navier-stokes", preset="best", filter=filter, width=16, neck_blocks=2
+    ).eval()
+    u, shift = random_field(64, torch.Generator().manual_seed(0)), (1 / 3, 1 / 3)
+    with torch.inference_mode():
+        output, moved = network(u), network(translated(u, shift))
+    difference = translated(moved, (0.0, 0.0)) - translated(output, shift)
+    error = float(difference.norm() / output.norm())
+    return TranslationError(name, error, output[0, 0], difference[0, 0].abs())
+
+
+def random_field(n: int, generator: torch.Generator) -> Float[Tensor, "1 1 n n"]:
+    """A periodic field of random amplitudes that fall like 1/|k| below `MODES`, none above."""
+    k_y, k_x = torch.fft.fftfreq(n, 1 / n), torch.fft.rfftfreq(n, 1 / n)
+    k = torch.hypot(k_y[:, None], k_x)
+    u_hat = torch.randn(k.shape, dtype=torch.complex128, generator=generator) / (1 + k)
+    u = torch.fft.irfft2(torch.where(k < MODES, u_hat, 0), s=(n, n))
+    return (u / u.std()).float()[None, None]
+
+
+def write_page(tour: Tour, path: Path) -> None:
+    """The tour as one HTML file, pictures included."""
+    templates = Environment(
+        loader=PackageLoader("torchcno.runs"), autoescape=True, undefined=StrictUndefined
+    )
+    page = templates.get_template("demo.html.j2").render(
+        tour=tour,
+        version=version("torchcno"),
+        training=TRAINING,
+        samples=SAMPLES,
+        pictures={
+            **{split: data_uri(draw_samples(tour, split)) for split in EVALUATED},
+            "training": data_uri(draw_training(tour.run)),
+            "translation": data_uri(draw_translations(tour.translations)),
+        },
+    )
+    path.write_text(page, encoding="utf-8")
+
+
+def draw_samples(tour: Tour, split: str) -> Figure:
+    """Input, truth, prediction and error of the first samples of a split, on the finest grid."""
+    evaluation = next(
+        e for e in tour.evaluations if e.split == split and e.resolution == max(RESOLUTIONS)
+    )
+    fields = evaluation.fields
+    return field_rows(
+        [
+            [
+                Panel("source f", f),
+                Panel("solution u", u),
+                Panel("prediction", v, like=u),
+                Panel("|error|", (v - u).abs(), error=True),
+            ]
+            for f, u, v in zip(
+                fields.inputs[:SHOWN, 0],
+                fields.outputs[:SHOWN, 0],
+                evaluation.prediction[:SHOWN, 0],
+                strict=True,
+            )
+        ]
+    )
+
+
+def draw_training(run: Path) -> Figure:
+    """Loss and validation error against epochs."""
+    rows = RunFolder(run).rows()
+    lines = {}
+    for name, key in (("training loss", "train_loss"), ("validation error", "validation_error")):
+        known = [row for row in rows if row[key] is not None]
+        lines[name] = [row["epoch"] for row in known], [100 * row[key] for row in known]
+    return curves(lines, "epoch", "relative L1, percent")
+
+
+def draw_translations(translations: Sequence[TranslationError]) -> Figure:
+    """The output of the filtered network, and all translation errors in the same colours."""
+    worst = max((t.difference for t in translations), key=lambda difference: difference.max())
+    first = translations[0]
+    return field_rows(
+        [
+            [
+                Panel("G(u), " + first.name, first.output),
+                *(Panel("error, " + t.name, t.difference, worst, error=True) for t in translations),
+            ]
+        ]
+    )

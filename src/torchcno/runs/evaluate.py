@@ -1,0 +1,161 @@
+"""A trained run on data: its errors, by split and resolution."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import xarray
+
+from torchcno.arithmetic import arithmetic
+from torchcno.data.dataset import load as load_fields
+from torchcno.data.files import coordinates_of
+from torchcno.evaluation.errors import published_error, summary
+from torchcno.evaluation.resolution import AtResolution, Refused, ResolutionCurve, at_resolutions
+from torchcno.runs.config import read_config
+from torchcno.runs.operator import load, pick_device
+from torchcno.runs.predict import write_groups
+
+EVALUATED = ("test", "ood")  # the splits whose errors a run's result is
+
+
+@dataclass(frozen=True)
+class Evaluation(AtResolution):
+    """Physical predictions for the samples of a split at one resolution, and their errors."""
+
+    split: str
+
+    @property
+    def resolution(self) -> int:
+        """Points an axis."""
+        return self.fields.grid.shape[-1]
+
+    @cached_property
+    def summary(self) -> dict[str, dict[str, float]]:
+        """Statistics of the errors over the samples, in percent."""
+        return summary(self.errors)
+
+
+def evaluate_run(
+    folder: str | Path,
+    splits: Sequence[str] = EVALUATED,
+    resolutions: Sequence[int] = (),
+    samples: int | None = None,
+    device: str = "auto",
+    refused: Refused | None = None,
+) -> list[Evaluation]:
+    """The errors of a run on `splits`, at `resolutions`: that of training, unless given.
+
+    The data are made at the finest resolution and band-limited to the coarser ones, so that all
+    hold the same functions. `samples` of each split: the paper's number, unless given. Resolutions
+    that the model does not take are told to `refused`; without it they are an error.
+
+    Products are those of the training, float32 in full or TF32, and fields are float32 whatever
+    they were stored as in its steps: as for the validation error, by which the weights were chosen.
+    """
+    config, operator = read_config(folder), load(folder, pick_device(device))
+    resolutions = tuple(resolutions) or (config.resolution,)
+    evaluations = []
+    for split in splits:
+        finest = load_fields(
+            config.problem,
+            split,
+            folder=config.data,
+            resolution=max(resolutions),
+            samples=samples,
+            device=pick_device(device),
+        )
+        found = at_resolutions(
+            operator.predict,
+            finest,
+            resolutions,
+            operator.normalization,
+            config.problem.mask,
+            refused,
+        )
+        with arithmetic(config.train.precision):
+            evaluations += [Evaluation(at.fields, at.prediction, at.errors, split) for at in found]
+    return evaluations
+
+
+@dataclass(frozen=True)
+class RunErrors:
+    """The errors of one run among others, and the resolutions that its model refuses."""
+
+    name: str
+    training: int  # the resolution of the training data
+    evaluations: Sequence[Evaluation]
+    refused: Mapping[int, str]
+
+    def curve(self, split: str) -> ResolutionCurve:
+        """The published error, in percent, against the resolution."""
+        errors = {
+            e.resolution: published_error(e.summary) for e in self.evaluations if e.split == split
+        }
+        return ResolutionCurve(self.name, self.training, errors, self.refused)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All statistics by split and resolution, for a JSON file."""
+        splits = dict.fromkeys(e.split for e in self.evaluations)
+        return {
+            "training_resolution": self.training,
+            "errors": {
+                split: {str(e.resolution): e.summary for e in self.evaluations if e.split == split}
+                for split in splits
+            },
+            "over_training_resolution": {
+                split: {str(n): ratio for n, ratio in self.curve(split).relative.items()}
+                for split in splits
+            },
+            "largest_change": {split: self.curve(split).largest_change for split in splits},
+            "refused": {str(n): reason for n, reason in self.refused.items()},
+        }
+
+
+def evaluate_runs(
+    folders: Sequence[str | Path],
+    splits: Sequence[str] = EVALUATED,
+    resolutions: Sequence[int] = (),
+    samples: int | None = None,
+    device: str = "auto",
+) -> list[RunErrors]:
+    """`evaluate_run` for several runs, named by their folders; refused resolutions are kept."""
+    found = []
+    for name, folder in zip(run_names(folders), folders, strict=True):
+        refused: dict[int, str] = {}
+        evaluations = evaluate_run(
+            folder, splits, resolutions, samples, device, refused.__setitem__
+        )
+        training = read_config(folder).resolution
+        found.append(RunErrors(name, training, evaluations, refused))
+    return found
+
+
+def run_names(folders: Sequence[str | Path]) -> list[str]:
+    """The names of the folders, and their paths where two have the same name."""
+    names = [Path(folder).resolve().name for folder in folders]
+    return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
+
+
+def save_evaluations(evaluations: Sequence[Evaluation], path: Path) -> None:
+    """Fields, predictions and errors as a NetCDF file, in groups `split/resolution`."""
+    groups = {f"{one.split}/{one.resolution}": as_dataset(one) for one in evaluations}
+    write_groups(path, groups)
+
+
+def as_dataset(evaluation: Evaluation) -> xarray.Dataset:
+    """One evaluation with named dimensions and coordinates."""
+    fields = evaluation.fields
+    space = coordinates_of(fields.grid)
+    variables = {
+        "input": (("sample", "input_channel", *space), fields.inputs.numpy()),
+        "output": (("sample", "output_channel", *space), fields.outputs.numpy()),
+        "prediction": (("sample", "output_channel", *space), evaluation.prediction.numpy()),
+        **{
+            f"{metric}_{kind}": ("sample", values.numpy())
+            for metric, kinds in evaluation.errors.items()
+            for kind, values in kinds.items()
+        },
+    }
+    return xarray.Dataset(variables, space)

@@ -1,0 +1,347 @@
+"""One way to run many runs: on the cores and GPUs of this machine, or on a dask cluster.
+
+A job is a run folder and what belongs in it. It can be asked for again and again: what is finished
+is left alone and what is not goes on from its checkpoint, so a lost machine costs the work since
+the last checkpoint and nothing else.
+"""
+
+import os
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+
+from torchcno.disk import read_json
+from torchcno.runs.config import RunConfig, differences, read_config
+from torchcno.runs.evaluate import EVALUATED
+from torchcno.runs.job_process import Answer, Request, forget_stop, perform, stop
+from torchcno.runs.run_files import find_damage
+from torchcno.runs.train import at_work, begin, go_on
+from torchcno.training import Diverged, Interrupted
+from torchcno.training.interruption import terminable
+from torchcno.training.run_folder import RunFolder
+
+JOBS_A_GPU = 4  # small networks leave most of a GPU idle; more than four gain little
+CONNECTING = 10.0  # seconds to wait for a cluster's scheduler
+
+State = Literal["finished", "stopped", "diverged", "failed"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to be brought to its end in a folder."""
+
+    folder: Path
+    config: RunConfig
+    splits: tuple[str, ...] = EVALUATED  # to evaluate at the end
+    gpus: float = 0.0  # of a cluster's resource GPU; 0.25: four such jobs share one
+
+    def __post_init__(self) -> None:
+        hardware = self.config.hardware
+        if hardware.devices * hardware.nodes > 1:
+            raise ValueError(
+                "many runs have a device each, or share one; leave --devices and --nodes out, or "
+                "train the run by itself: cno train."
+            )
+
+    @property
+    def request(self) -> Request:
+        """The job as a plain tree, for another process or another machine."""
+        return {
+            "folder": str(self.folder.absolute()),
+            "config": self.config.to_tree(),
+            "splits": list(self.splits),
+        }
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """What result.json says, once the run is finished."""
+        path = self.folder / "result.json"
+        return read_json(path) if path.exists() else None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a job."""
+
+    job: Job
+    state: State
+    error: str = ""  # why it is not finished
+    worked: bool = True  # False: nothing was done, since it was finished already, or refused
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """What result.json says, if the run is finished."""
+        return self.job.result if self.state == "finished" else None
+
+
+class Workers(Protocol):
+    """Those who perform jobs, here or elsewhere."""
+
+    @property
+    def places(self) -> int:
+        """How many jobs they perform at a time."""
+        ...
+
+    def submit(self, job: Job) -> Future[Answer]:
+        """Perform `job` as soon as there is room."""
+        ...
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    *,
+    parallel: int | None = None,
+    cluster: str | None = None,
+    on_update: Callable[[Outcome], None] | None = None,
+) -> list[Outcome]:
+    """Bring all `jobs` to their ends; the outcomes, in the order of the jobs.
+
+    `parallel` of them at a time in processes of this machine (unless given: `default_parallel`), or
+    as many as there is room for on the dask `cluster` at that address. `on_update` hears of every
+    outcome as it comes, first of the jobs that were finished before, or are refused. One job's
+    failure stops no other; an interrupt stops all, with their states saved.
+    """
+    _refuse_shared_folders(jobs)
+    report = on_update or (lambda outcome: None)
+    outcomes: dict[Path, Outcome] = {}
+    for job in jobs:
+        outcome = settled(job)
+        if outcome is not None:
+            outcomes[job.folder] = outcome
+            report(outcome)
+    todo = [job for job in jobs if job.folder not in outcomes]
+    if todo:
+        with workers(parallel or default_parallel(todo[0].config), cluster, todo) as pool:
+            outcomes |= {o.job.folder: o for o in _perform_all(todo, pool, report)}
+    return [outcomes[job.folder] for job in jobs]
+
+
+def settled(job: Job) -> Outcome | None:
+    """What is clear before any work: that a run is finished, or its folder refused; else None."""
+    if not RunFolder(job.folder).has_begun:
+        return None
+    try:
+        refuse_another_run(job)
+    except ValueError as error:
+        return Outcome(job, "failed", str(error), worked=False)
+    return None if job.result is None else Outcome(job, "finished", worked=False)
+
+
+def _perform_all(
+    jobs: Sequence[Job], pool: Workers, report: Callable[[Outcome], None]
+) -> list[Outcome]:
+    """The outcomes of `jobs`, each reported as it comes: who is told may take time, or fail."""
+    futures, outcomes = {pool.submit(job): job for job in jobs}, list[Outcome]()
+    with stopping_on_error(futures):
+        while futures:
+            for future in wait(futures, return_when=FIRST_COMPLETED).done:
+                outcomes.append(outcome_of(futures.pop(future), future))
+                report(outcomes[-1])
+    return outcomes
+
+
+def outcome_of(job: Job, future: "Future[Answer]") -> Outcome:
+    """The outcome of a performed job; a worker that could not even try is a failure too."""
+    try:
+        answer = future.result()
+    except Exception as error:
+        answer = {"state": "failed", "error": f"{type(error).__name__}: {error}"}
+    return Outcome(job, answer["state"], answer.get("error", ""))
+
+
+@contextmanager
+def stopping_on_error(futures: Mapping["Future[Answer]", Job]) -> Iterator[None]:
+    """When the body fails, or is interrupted, the jobs under way stop with their states saved."""
+    try:
+        with terminable():
+            yield
+    except BaseException:
+        at_work = [future for future in futures if not future.cancel()]
+        # Also cancelled ones that have a folder: dask cancels what a worker has begun, and leaves
+        # it at it.
+        for future, job in futures.items():
+            if future in at_work or job.folder.exists():
+                stop(job.folder)
+        wait(at_work)
+        raise
+
+
+def _refuse_shared_folders(jobs: Sequence[Job]) -> None:
+    folders = [job.folder.absolute() for job in jobs]
+    twice = next((folder for folder in folders if folders.count(folder) > 1), None)
+    if twice is not None:
+        raise ValueError(f"two jobs have the folder {twice}; give each its own.")
+
+
+@contextmanager
+def workers(parallel: int, cluster: str | None, jobs: Sequence[Job] = ()) -> Iterator[Workers]:
+    """Processes of this machine, or the cluster at an address, if it has what `jobs` need."""
+    if cluster is None:
+        with Local(parallel) as local:
+            yield local
+    else:
+        with _client(cluster) as client:
+            _refuse_lack_of_gpus(client, cluster, jobs)
+            yield Cluster(client)
+
+
+class Local:
+    """`parallel` processes of this machine at a time, which share its GPUs and cores evenly."""
+
+    def __init__(self, parallel: int) -> None:
+        if parallel < 1:
+            raise ValueError(f"{parallel} jobs at a time; use at least 1.")
+        self.places = parallel
+        self._free = iter(range(parallel))
+        self._place = threading.local()
+        self._environments = [_share(place, parallel) for place in range(parallel)]
+        self._threads = ThreadPoolExecutor(parallel, initializer=self._take_place)
+
+    def _take_place(self) -> None:
+        self._place.number = next(self._free)
+
+    def submit(self, job: Job) -> Future[Answer]:
+        """Perform `job` in the next process that is free."""
+        forget_stop(job.folder)
+        return self._threads.submit(self._perform, job)
+
+    def _perform(self, job: Job) -> Answer:
+        return perform(job.request, self._environments[self._place.number])
+
+    def __enter__(self) -> "Local":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown()
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The workers of a dask cluster, which see the same files under the same names."""
+
+    client: Any  # distributed.Client
+
+    @property
+    def places(self) -> int:
+        """The threads of the workers that there are now; one where none has come yet."""
+        return max(1, sum(self.client.nthreads().values()))
+
+    def submit(self, job: Job) -> Future[Answer]:
+        """Perform `job` on a worker with the GPUs that it needs; on another if that one is lost."""
+        forget_stop(job.folder)
+        resources = {"GPU": job.gpus} if job.gpus else None
+        # Not pure: dask shall not take yesterday's answer for a job that was stopped since.
+        executor = self.client.get_executor(pure=False, resources=resources)
+        future: Future[Answer] = executor.submit(perform, job.request)
+        return future
+
+
+@contextmanager
+def _client(address: str) -> Iterator[Any]:
+    """A connection to the scheduler at `address`."""
+    if find_spec("distributed") is None:
+        raise ValueError("a cluster needs dask.distributed: pip install 'torchcno[cluster]'.")
+    from distributed import Client
+    from distributed.comm.addressing import get_address_host_port
+
+    try:
+        get_address_host_port(address)  # a client that never had an address ends only after 20 s
+        client = Client(address, timeout=CONNECTING, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        raise ValueError(
+            f"no dask scheduler answers at {address!r} ({error}); start one with `dask scheduler` "
+            "and give the address that it prints, such as tcp://10.0.0.1:8786."
+        ) from error
+    with client:
+        yield client
+
+
+def _refuse_lack_of_gpus(client: Any, address: str, jobs: Sequence[Job]) -> None:
+    """Refuse jobs for which none of the workers that there are has the GPUs: they would not start.
+
+    Workers may still be on their way, in the queue of a batch system: then jobs wait for them.
+    """
+    there = client.scheduler_info(n_workers=-1)["workers"].values()
+    most = max((worker["resources"].get("GPU", 0) for worker in there), default=float("inf"))
+    needed = max((job.gpus for job in jobs), default=0)
+    if needed > most:
+        raise ValueError(
+            f"a job needs {needed:g} GPU and no worker of {address} offers more than {most:g}; "
+            "start workers with `dask worker ADDRESS --resources GPU=1`, one a GPU."
+        )
+
+
+def default_parallel(config: RunConfig) -> int:
+    """How many such runs fit on this machine: some on every GPU, or one a core."""
+    if config.hardware.accelerator != "cpu" and _visible_gpus():
+        return JOBS_A_GPU * len(_visible_gpus())
+    return len(os.sched_getaffinity(0))
+
+
+def _share(place: int, places: int) -> dict[str, str]:
+    """The environment of the process in one of the `places` of this machine: a GPU, some cores."""
+    cores, gpus = max(1, len(os.sched_getaffinity(0)) // places), _visible_gpus()
+    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(cores))}
+    return threads | ({"CUDA_VISIBLE_DEVICES": gpus[place % len(gpus)]} if gpus else {})
+
+
+def _visible_gpus() -> list[str]:
+    """The names of this machine's GPUs for CUDA_VISIBLE_DEVICES."""
+    count = torch.cuda.device_count()
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return named.split(",")[:count] if named else [str(i) for i in range(count)]
+
+
+def answer(request: Request) -> Answer:
+    """Bring the run of a request to its end in this process, and say how that went."""
+    folder, splits = Path(request["folder"]), tuple(request["splits"])
+    try:
+        finish(Job(folder, RunConfig.from_tree(request["config"]), splits))
+    except Interrupted as interrupted:
+        return {"state": "stopped", "error": str(interrupted)}
+    except Diverged as diverged:
+        return {"state": "diverged", "error": str(diverged)}
+    except Exception as error:
+        traceback.print_exc()
+        return {"state": "failed", "error": str(error) or type(error).__name__}
+    return {"state": "finished"}
+
+
+def finish(job: Job) -> None:
+    """Train, go on with, or leave the run of `job`, by what its folder holds.
+
+    Who finds another process at work there waits for it.
+    """
+    with at_work(job.config, job.folder, wait=True) as watch:
+        if not RunFolder(job.folder).has_begun:
+            begin(job.config, job.folder, watch, job.splits)
+            return
+        refuse_another_run(job)
+        if job.result is None:
+            go_on(job.config, job.folder, watch, job.splits)
+
+
+def refuse_another_run(job: Job) -> None:
+    """Refuse a folder with another run than the job's, or one that cannot be read.
+
+    Neither is written over. Where the data lie and what computes may differ: a job may go on on
+    another machine.
+    """
+    anew = f"or move {job.folder} away, and the same command makes the run anew."
+    damage = find_damage(job.folder)
+    if damage is not None:
+        raise ValueError(f"{damage}; bring the file back, {anew}")
+    if not (job.folder / "config.yaml").exists():
+        raise ValueError(f"{job.folder} holds a run without its config.yaml; bring it back, {anew}")
+    changed = differences(read_config(job.folder), job.config)
+    if changed:
+        words = ", ".join(f"{key} is {a}, not {b}" for key, (a, b) in changed.items())
+        raise ValueError(f"{job.folder} holds another run: {words}; choose another folder, {anew}")

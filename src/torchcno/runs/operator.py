@@ -1,0 +1,135 @@
+"""A trained network with its normalisation inside: physical inputs to physical outputs."""
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from torchcno.data.dataset import Normalization
+from torchcno.disk import read_json
+from torchcno.grids import Grid
+from torchcno.operators.layout import laid_out
+from torchcno.runs.config import FORMAT, check_format, existing
+from torchcno.runs.plain import from_plain, to_plain
+from torchcno.runs.presets import model_class
+from torchcno.training.checkpoint import load_into, load_tensors
+
+
+class TrainedOperator(nn.Module):
+    """The learned operator in physical units, at any resolution that its network takes:
+
+    G(u) = D(network(N(u))),   N: inputs scaled to [0, 1],   D: outputs scaled back
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        normalization: Normalization,
+        grid: Grid,
+        model: str,
+        problem: str,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.normalization = normalization
+        self.grid = grid  # of the training data: its layout and box hold at every resolution
+        self.model = model
+        self.problem = problem
+
+    def forward(
+        self, u: Float[Tensor, "batch in_channel *space"]
+    ) -> Float[Tensor, "batch out_channel *space"]:
+        """Physical outputs for physical inputs `u`, on the same grid."""
+        channels, dimension = self.network.config.in_channels, len(self.grid.shape)  # type: ignore[union-attr]
+        if u.ndim != dimension + 2 or u.shape[1] != channels:
+            space = ", ".join("zyx"[-dimension:])
+            raise ValueError(
+                f"inputs have shape {tuple(u.shape)}; this {self.model} of {self.problem} takes "
+                f"(sample, {channels}, {space})."
+            )
+        v = self.network(self.normalization.normalize_inputs(u))
+        return self.normalization.denormalize_outputs(v)
+
+    @torch.inference_mode()
+    def predict(
+        self,
+        u: Float[Tensor | np.ndarray, "sample in_channel *space"],
+        batch_size: int = 32,
+    ) -> Float[Tensor, "sample out_channel *space"]:
+        """`forward` in evaluation mode, a batch at a time on its device; the outputs on the CPU.
+
+        Inputs may be an array of NumPy, too, and of any real type: networks compute in float32.
+        On CUDA its products are rounded to TF32 or not as PyTorch is set; `evaluate_run` takes the
+        training's.
+        """
+        if batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}; use 1 or more.")
+        u = torch.as_tensor(u)
+        if u.ndim < 2 or not u.numel():
+            raise ValueError(
+                f"inputs have shape {tuple(u.shape)}; give (sample, channel, *space), one or more "
+                "samples."
+            )
+        if not torch.isfinite(u).all():
+            bad = int((~torch.isfinite(u)).flatten(1).any(1).nonzero()[0])
+            raise ValueError(
+                f"inputs hold NaN or infinite values, first in sample {bad}; remove it."
+            )
+        self.eval()
+        device = next(self.parameters()).device
+        return torch.cat([self(batch.to(device)).cpu() for batch in u.float().split(batch_size)])
+
+    def description(self) -> dict[str, Any]:
+        """What `model.json` says: all that is needed to build this operator, but its weights."""
+        return {
+            "format": FORMAT,
+            "torchcno": version("torchcno"),
+            "problem": self.problem,
+            "model": self.model,
+            "config": to_plain(self.network.config),
+            "normalization": to_plain(self.normalization),
+            "grid": to_plain(self.grid),
+        }
+
+
+def load(folder: str | Path, device: str | torch.device = "cpu") -> TrainedOperator:
+    """The trained operator of a run folder, in evaluation mode.
+
+    >>> operator = load("runs/p1")
+    >>> v = operator.predict(u)  # physical values, any resolution
+    """
+    path, weights_path = (
+        existing(Path(folder) / name) for name in ("model.json", "model.safetensors")
+    )
+    description = read_json(path)
+    check_format(description, path)
+    try:
+        model = model_class(description["model"])
+        operator = TrainedOperator(
+            model(from_plain(model.Config, description["config"], "config")),
+            from_plain(Normalization, description["normalization"], "normalization"),
+            from_plain(Grid, description["grid"], "grid"),
+            description["model"],
+            description["problem"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} does not describe a model: {error}") from error
+    weights, _ = load_tensors(weights_path)
+    load_into(operator.network, weights, weights_path)
+    laid_out(operator.network)
+    return operator.eval().to(device)
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of that name; "auto" is CUDA where there is a device."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name not in ("cpu", "cuda"):
+        raise ValueError(f"unknown device {name!r}; use auto, cpu or cuda.")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("torch sees no CUDA device here; use the device cpu.")
+    return torch.device(name)

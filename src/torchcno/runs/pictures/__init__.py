@@ -1,0 +1,1 @@
+"""Pictures of fields, problems and trained operators."""

@@ -1,0 +1,108 @@
+"""Spectra of truths and predictions."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib import colormaps, rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from numpy.typing import NDArray
+
+from torchcno.evaluation.spectra import NO_TRUTH
+from torchcno.runs.measurements import Spectra
+from torchcno.runs.pictures.drawing import INK, SHADES, STYLE, Stroke, short_name, strokes, tidy
+
+DECADES = 6  # of amplitude that a picture of a spectrum shows, and twice as many of energy
+CENTRAL = 16  # the highest wavenumber of the central frequencies
+
+
+def draw_spectra(models: Mapping[str, Spectra]) -> Figure:
+    """Averaged logarithmic amplitudes of truth and predictions (figure 2, left).
+
+    Below them the energy by shells and the error by octaves.
+    """
+    truth = next(iter(models.values()))
+    amplitudes = {
+        "truth": truth.amplitude["truth"],
+        **{name: one.amplitude["prediction"] for name, one in models.items()},
+    }
+    with rc_context(STYLE):
+        panel = 8 / len(amplitudes)
+        figure = Figure(figsize=(9, 3.9 + panel), layout="constrained")
+        above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(panel + 0.7, 3.2))[
+            :, 0
+        ]
+        _draw_amplitudes(above, amplitudes, truth.wavenumbers)
+        radial, bands = below.subplots(1, 2)
+        _draw_energy(radial, "truth", truth.energy["truth"], Stroke(INK), width=3)
+        for name, stroke in strokes(models).items():
+            one = models[name]
+            _draw_energy(radial, name, one.energy["prediction"], stroke, width=1.4)
+            shown = one.band_errors < NO_TRUTH
+            labels = [f"{a}–{b - 1}" if b - a > 1 else f"{a}" for a, b in one.band_edges[shown]]
+            bands.semilogy(
+                labels,
+                one.band_errors[shown],
+                marker="o",
+                ms=4,
+                label=short_name(name),
+                **vars(stroke),
+            )
+        bands.axhline(1, color=INK, ls=":", lw=1)  # as wrong as zero
+        radial.set(xlabel="wavenumber |k|", ylabel="energy")
+        _end_at_rounding(radial)
+        bands.set(xlabel="largest wavenumber of the mode", ylabel="relative error in the band")
+        for axes in (radial, bands):
+            tidy(axes)
+        return figure
+
+
+def draw_truths(problems: Mapping[str, Spectra]) -> Figure:
+    """The central frequencies of the truths of several problems: which has many scales."""
+    amplitudes = {}
+    for name, one in problems.items():
+        central = np.abs(one.wavenumbers) <= CENTRAL
+        truth = one.amplitude["truth"][np.ix_(central, central)]
+        amplitudes[name] = truth / truth.max()
+    with rc_context(STYLE):
+        figure = Figure(figsize=(4 * len(amplitudes), 3.2), layout="constrained")
+        k = next(iter(problems.values())).wavenumbers
+        _draw_amplitudes(figure, amplitudes, k[np.abs(k) <= CENTRAL])
+        return figure
+
+
+def _draw_amplitudes(
+    figure: Figure | SubFigure,
+    amplitudes: Mapping[str, NDArray[np.float64]],
+    k: NDArray[np.float64],
+) -> None:
+    pictures = {name: np.log10(np.maximum(a, 1e-30)) for name, a in amplitudes.items()}
+    high = max(picture.max() for picture in pictures.values())
+    axes_of = figure.subplots(1, len(pictures), squeeze=False, sharey=True)[0]
+    ends = (k[0] - 0.5, k[-1] + 0.5)
+    for axes, (name, picture) in zip(axes_of, pictures.items(), strict=True):
+        image = axes.imshow(
+            picture,
+            origin="lower",
+            extent=(*ends, *ends),
+            cmap=colormaps["magma"].resampled(SHADES),
+            vmin=high - DECADES,
+            vmax=high,
+        )
+        axes.set(title=short_name(name), xlabel="$k_x$")
+    axes_of[0].set_ylabel("$k_y$")
+    figure.colorbar(image, ax=list(axes_of), shrink=0.85, label=r"$\log_{10}$ mean amplitude")
+
+
+def _draw_energy(
+    axes: Axes, name: str, energy: NDArray[np.float64], stroke: Stroke, width: float
+) -> None:
+    kappa = np.arange(len(energy))
+    shown = (energy > 0) & (kappa > 0)
+    axes.loglog(kappa[shown], energy[shown], lw=width, label=short_name(name), **vars(stroke))
+
+
+def _end_at_rounding(axes: Axes) -> None:
+    """Let a band-limited truth, which is rounding beyond its band, not squeeze the rest."""
+    least = axes.dataLim.y1 * 10.0 ** (-2 * DECADES)
+    axes.set_ylim(bottom=max(axes.get_ylim()[0], least))

@@ -1,0 +1,98 @@
+"""Predictions from file to file: NumPy arrays and NetCDF files, in physical units."""
+
+import io
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+import xarray
+from torch import Tensor
+
+from torchcno.data.files import coordinates_of, reserve
+from torchcno.disk import replacing, write_atomically
+from torchcno.grids import Grid
+from torchcno.runs.operator import TrainedOperator
+from torchcno.selection import select
+
+
+def predict_file(
+    operator: TrainedOperator, source: Path, target: Path, batch_size: int = 32
+) -> tuple[int, ...]:
+    """Apply `operator` to the inputs in `source`, outputs to `target`; returns their shape."""
+    read = select(READERS, source.suffix.lower(), "kind of input file")
+    write = select(WRITERS, target.suffix.lower(), "kind of output file")
+    if not source.is_file():
+        raise FileNotFoundError(f"{source} does not exist; name a file of inputs.")
+    inputs, problem = read(source)
+    if problem not in (None, operator.problem):
+        raise ValueError(
+            f"{source} holds inputs of {problem}, and the network was trained on "
+            f"{operator.problem}; give a file of that, or the bare array as a .npy file."
+        )
+    outputs = operator.predict(inputs, batch_size)
+    write(target, outputs, operator.grid.resized(*outputs.shape[2:]))
+    return tuple(outputs.shape)
+
+
+def read_array(path: Path) -> tuple[Tensor, None]:
+    """The array of a .npy file, which says of no problem that it is of it."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is damaged or no .npy file: {error}") from error
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"{path} is an archive of arrays; save one as a .npy file.")
+    return real_fields(array, path), None
+
+
+def read_dataset(path: Path) -> tuple[Tensor, str | None]:
+    """The variable `input` of a NetCDF file, and the problem that it names, if any."""
+    try:
+        with xarray.open_dataset(path, engine="h5netcdf") as dataset:
+            found, problem = ", ".join(map(str, dataset.variables)), dataset.attrs.get("problem")
+            array = dataset["input"].values if "input" in dataset else None
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ValueError(f"{path} is damaged or no NetCDF-4 file: {error}") from error
+    if array is None:
+        raise ValueError(f"{path} has no variable `input`; it has {found}.")
+    return real_fields(array, path), problem
+
+
+def real_fields(array: np.ndarray, path: Path) -> Tensor:
+    """An array of real numbers as float32 fields."""
+    if not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
+        raise ValueError(f"{path} holds {array.dtype}; give real numbers.")
+    return torch.from_numpy(array.astype(np.float32))
+
+
+def write_array(path: Path, outputs: Tensor, grid: Grid) -> None:
+    """`outputs` as a .npy file."""
+    buffer = io.BytesIO()
+    np.save(buffer, outputs.numpy())
+    write_atomically(path, buffer.getvalue())
+
+
+def write_dataset(path: Path, outputs: Tensor, grid: Grid) -> None:
+    """`outputs` as the variable `output` of a NetCDF file, with the coordinates of `grid`."""
+    space = coordinates_of(grid)
+    variables = {"output": (("sample", "output_channel", *space), outputs.numpy())}
+    write_groups(path, {"/": xarray.Dataset(variables, space)})
+
+
+def write_groups(path: Path, groups: Mapping[str, xarray.Dataset]) -> None:
+    """Datasets as the groups of one NetCDF file, never half of it; "/" is the file itself."""
+    if not groups:
+        raise ValueError(
+            f"there is nothing to write to {path}: the network took none of the grids; choose "
+            "other resolutions."
+        )
+    with replacing(path) as part:
+        reserve(part, sum(dataset.nbytes for dataset in groups.values()))
+        for i, (group, dataset) in enumerate(groups.items()):
+            dataset.to_netcdf(part, mode="a" if i else "w", group=group, engine="h5netcdf")
+
+
+READERS = {".npy": read_array, ".nc": read_dataset}
+WRITERS = {".npy": write_array, ".nc": write_dataset}

@@ -1,0 +1,240 @@
+"""The study of a search: what decides its trials, and the database that keeps them."""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.pruners import BasePruner, NopPruner, SuccessiveHalvingPruner
+from optuna.samplers import BaseSampler, TPESampler
+from optuna.storages import BaseStorage, RDBStorage
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
+
+from torchcno.disk import locked
+from torchcno.runs.config import read_tree, section, write_tree
+from torchcno.runs.search.space import Space
+from torchcno.selection import select
+from torchcno.training.recipe import EITHER_WAY, Recipe, completed
+from torchcno.training.run_folder import RunFolder
+
+SamplerName = Literal["random", "tpe"]
+PrunerName = Literal["none", "halving"]
+
+STARTUP = 10  # trials that are drawn at random before a model of the errors is worth asking
+PROPOSALS = 20  # of that model, for one that is valid
+# What search.yaml may say otherwise: older ones have the numbers of whoever began the search.
+NO_OTHER_SEARCH = ("torchcno", "base.tensorboard", *(f"base.train.{name}" for name in EITHER_WAY))
+# Seconds to wait for another writer, or for a server.
+WAITING: dict[str, dict[str, Any]] = {
+    "sqlite": {"timeout": 60},
+    "postgresql": {"connect_timeout": 10},
+    "mysql": {"connect_timeout": 10},
+}
+
+
+@dataclass(frozen=True)
+class Search:
+    """What decides the trials of a search."""
+
+    space: Space
+    sampler: SamplerName = "random"
+    pruner: PrunerName = "none"
+
+    def __post_init__(self) -> None:
+        select(SAMPLERS, self.sampler, "sampler")
+        select(PRUNERS, self.pruner, "pruner")
+
+    @property
+    def seed(self) -> int:
+        """Of the draws, and of every trial's weights."""
+        return self.space.base.seed
+
+    def to_tree(self) -> dict[str, Any]:
+        """The search as a plain tree.
+
+        How steps are run and kept, and whether curves are drawn, is said as it is by default: any
+        other way it is the same search, of the same name.
+        """
+        usual = {name: getattr(Recipe(), name) for name in EITHER_WAY}
+        train = replace(self.space.base.train, **usual)
+        base = replace(self.space.base, train=train, tensorboard=False).to_tree()
+        for elsewhere in ("data", "hardware"):  # on another machine it is the same search
+            base.pop(elsewhere)
+        return {
+            "format": base.pop("format"),
+            "torchcno": base.pop("torchcno"),
+            "sampler": self.sampler,
+            "pruner": self.pruner,
+            "max_parameters": self.space.max_parameters,
+            "ranges": {name: list(values) for name, values in self.space.ranges.items()},
+            "base": base,
+        }
+
+    @property
+    def name(self) -> str:
+        """The same for the same search on any machine: the study that they share."""
+        return self.name_by(self.to_tree())
+
+    def name_by(self, tree: Mapping[str, Any]) -> str:
+        """The name where the search began as `tree`: by an older version, say."""
+        deciding = {key: value for key, value in tree.items() if key != "torchcno"}
+        digest = hashlib.blake2b(json.dumps(deciding, sort_keys=True).encode(), digest_size=4)
+        return f"{self.space.base.problem.name}-{self.space.base.model}-{digest.hexdigest()}"
+
+
+class ValidSampler(BaseSampler):
+    """Choices that count: a proposer's, or where there is none those that (seed, number) draws."""
+
+    def __init__(self, space: Space, seed: int, proposer: BaseSampler | None = None) -> None:
+        self.space = space
+        self.seed = seed
+        self.proposer = proposer
+
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """All ranges."""
+        return distributions(self.space)
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """One choice."""
+        for choice in self._proposals(study, trial, search_space):
+            if not self.space.refusal(choice):
+                return choice
+        return self.space.draw(self.seed, trial.number)
+
+    def _proposals(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> Iterator[dict[str, Any]]:
+        finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        if self.proposer is None or len(finished) < STARTUP:
+            return
+        for _ in range(PROPOSALS):
+            yield {
+                name: self.proposer.sample_independent(study, trial, name, distribution)
+                for name, distribution in search_space.items()
+            }
+
+    def sample_independent(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """Never asked for: every choice is made as a whole."""
+        raise ValueError(f"{param_name} has no range in this search.")
+
+
+def distributions(space: Space) -> dict[str, BaseDistribution]:
+    """The ranges as Optuna knows them."""
+    return {name: CategoricalDistribution(values) for name, values in space.ranges.items()}
+
+
+SAMPLERS: dict[str, Callable[[Search], BaseSampler]] = {
+    "random": lambda search: ValidSampler(search.space, search.seed),
+    "tpe": lambda search: ValidSampler(
+        search.space, search.seed, TPESampler(n_startup_trials=0, seed=search.seed)
+    ),
+}
+PRUNERS: dict[str, Callable[[Search], BasePruner]] = {
+    "none": lambda search: NopPruner(),
+    # After a sixteenth and a quarter of the epochs the best quarter goes on.
+    "halving": lambda search: SuccessiveHalvingPruner(
+        min_resource=max(1, search.space.base.train.epochs // 16), reduction_factor=4
+    ),
+}
+
+
+def trial_folder(folder: Path, number: int) -> Path:
+    """The run folder of a trial of the search in `folder`."""
+    return folder / "trials" / f"{number:04d}"
+
+
+def open_study(search: Search, folder: Path, url: str | None = None) -> Study:
+    """The study of a search in the database at `url`, or in its folder; a new one if need be."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    refuse_another_search(search, folder)  # before a database hears of it
+    if url is not None:
+        study = _connect(search, folder, url)  # first: where it fails, no folder shall be left
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        refuse_another_search(search, folder)
+        if url is None:
+            study = _connect(search, folder, f"sqlite:///{folder.absolute() / 'study.db'}")
+        if not (folder / "search.yaml").exists():
+            write_tree(search.to_tree(), folder / "search.yaml")
+    return study
+
+
+def refuse_another_search(search: Search, folder: Path) -> None:
+    """Refuse the folder of a search whose trials would be others."""
+    path = folder / "search.yaml"
+    if not path.exists():
+        run = RunFolder(folder)
+        if run.has_begun or run.weights.exists():
+            raise ValueError(f"{folder} holds a run; choose another --out.")
+        return
+    there = read_tree(path)
+    base = section(there, "base")
+    base["train"] = completed(section(base, "train"))
+    differs = differing({**there, "base": base}, search.to_tree())
+    changed = [key for key in differs if key not in NO_OTHER_SEARCH]
+    if changed:
+        raise ValueError(
+            f"{folder} holds another search, which differs in {', '.join(changed)}; "
+            "choose another --out, or go on with that one by the same options."
+        )
+
+
+def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """The dotted names of what differs in two plain trees."""
+    names = []
+    for key in sorted(there.keys() | here.keys()):
+        values = there.get(key), here.get(key)
+        if all(isinstance(value, Mapping) for value in values):
+            names += [f"{key}.{name}" for name in differing(*values)]  # type: ignore[arg-type]
+        elif values[0] != values[1]:
+            names.append(key)
+    return names
+
+
+def _connect(search: Search, folder: Path, url: str) -> Study:
+    """The study in the database at `url`, by the name that it has since its folder's beginning."""
+    began = folder / "search.yaml"
+    name = search.name_by(read_tree(began)) if began.exists() else search.name
+    try:
+        return optuna.create_study(
+            storage=_storage(url),
+            study_name=name,
+            sampler=SAMPLERS[search.sampler](search),
+            pruner=PRUNERS[search.pruner](search),
+            load_if_exists=True,
+        )
+    except (SQLAlchemyError, ImportError, ValueError) as error:
+        raise ValueError(
+            f"no database answers at {url} ({str(error).splitlines()[0]}); give a URL such as "
+            "postgresql://user@host/name of a server that runs, with its driver installed "
+            "(pip install 'psycopg[binary]'), or leave it out for a file in the --out folder."
+        ) from error
+
+
+def _storage(url: str) -> BaseStorage:
+    dialect = url.partition(":")[0].partition("+")[0]
+    if dialect not in WAITING:
+        return optuna.storages.get_storage(url)
+    settings = {"connect_args": WAITING[dialect]}
+    try:
+        return RDBStorage(url, settings)
+    except (ProgrammingError, IntegrityError):
+        time.sleep(1)  # another process was making the tables of a new database; now they are there
+        return RDBStorage(url, settings)

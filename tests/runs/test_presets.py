@@ -1,0 +1,59 @@
+import pytest
+
+from torchcno.models import MODELS
+from torchcno.problems import PROBLEMS
+from torchcno.problems.navier_stokes import NavierStokes
+from torchcno.runs.presets import build_model, model_config, training_row
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_fields_of_the_problem_reach_the_model(model):
+    for name, problem in PROBLEMS.items():
+        config = model_config(model, name)
+        assert (config.in_channels, config.out_channels) == problem().channels
+        assert config.size == problem().grid(problem.resolution).shape
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_counter_example_borrows_the_navier_stokes_row(model):
+    assert model_config(model, "vorticity") == model_config(model, "navier-stokes")
+
+
+def test_presets_differ_in_the_boundary():
+    assert model_config("cno", "navier-stokes", "paper").boundary == "zero"
+    assert model_config("cno", "navier-stokes", "best").boundary == "periodic"
+    for name, problem in PROBLEMS.items():
+        assert model_config("cno", name, "best").layout == problem.layout
+
+
+def test_what_was_found_better_is_of_best_and_of_the_problem_itself():
+    found = {"optimizer": "muon", "augmentation": "reflections"}
+    assert found.items() <= training_row("cno", "navier-stokes", "best").items()
+    assert training_row("cno-no-filters", "wave", "best") == training_row("cno", "wave", "best")
+    # Vorticity has the network of navier-stokes, and changes its sign in every mirror.
+    for other in ("vorticity", "poisson"):
+        assert training_row("cno", other, "best") == training_row("cno", other, "paper")
+    assert training_row("fno", "wave", "best") == training_row("fno", "wave", "paper")
+
+
+def test_a_problem_of_two_components_makes_models_of_two_channels():
+    model = build_model("cno", NavierStokes(components="uv"), width=4, neck_blocks=1, skip_blocks=1)
+    assert (model.config.in_channels, model.config.out_channels) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("con", "poisson", "paper"), "unknown model 'con'; did you mean 'cno'"),
+        (("cno", "posson", "paper"), "unknown problem 'posson'; did you mean 'poisson'"),
+        (("cno", "poisson", "papre"), "unknown preset 'papre'; did you mean 'paper'"),
+    ],
+)
+def test_a_wrong_name_is_answered_with_the_nearest(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        build_model(*arguments)
+
+
+def test_a_wrong_field_is_answered_with_the_nearest():
+    with pytest.raises(ValueError, match=r"model\.widht is unknown; did you mean 'width'"):
+        build_model("cno", widht=3)
