@@ -40,13 +40,12 @@ from torchcno.data.generate import available_cores
 from torchcno.evaluation.timing import Stopwatch
 from torchcno.models.cno import Block, Perceptron, Residual
 from torchcno.operators import convolution, kernels, normalised, streams
-from torchcno.operators.filters import Boundary
 from torchcno.operators.layout import laid_out
 from torchcno.operators.normalised import normalised_activation
 from torchcno.problems import NavierStokes
 from torchcno.runs.bench_work import Batch, ByMatrices, Way, Work, training_step
 from torchcno.runs.presets import build_model
-from torchcno.training.pairs import Network
+from torchcno.training.pairs import MixedPrecision
 
 DEVICE = torch.device("cuda")
 BATCH, LEAST_ROUNDS = 32, 5
@@ -57,7 +56,7 @@ class Variant:
     """A step, and the changes that it is made with."""
 
     channels_last: bool = True
-    boundary: Boundary = "zero"
+    boundary: str = "zero"
     float16: bool = True
     normalised: bool = True
     statistics: str = ""  # "var_mean": by that function of torch
@@ -160,7 +159,7 @@ def changed(variant: Variant) -> Iterator[None]:
         yield
 
 
-def network(channels_last: bool, boundary: Boundary) -> nn.Module:
+def network(channels_last: bool, boundary: str) -> nn.Module:
     """The same weights for all."""
     torch.manual_seed(0)
     model = build_model("cno", NavierStokes(), boundary=boundary)
@@ -173,7 +172,7 @@ Layer = tuple[nn.Module, nn.Module, int, int]  # norm, activation, channels and 
 
 
 @lru_cache
-def layers(channels_last: bool, boundary: Boundary) -> list[Layer]:
+def layers(channels_last: bool, boundary: str) -> list[Layer]:
     """One of each kind that the network has, with what it reads."""
     found = {}
     for module in network(channels_last, boundary).modules():
@@ -232,7 +231,7 @@ def prepared(variant: Variant, true: list[Tensor]) -> tuple[Work, dict[str, Any]
     """The step, captured, and how far the variant's numbers are from the true ones."""
     with changed(variant):
         model = network(variant.channels_last, variant.boundary)
-        trained = Network(model, dtype=FIELDS.get(variant.precision))
+        trained = MixedPrecision(model, dtype=FIELDS.get(variant.precision))
         found = numbers(trained, torch.float32, LOSS_FACTORS.get(variant.precision, 1.0))
         step = training_step(variant.way, NavierStokes(), Batch(BATCH, 64, DEVICE))
         step()
@@ -262,7 +261,7 @@ def main() -> None:
         failed = [why for why in pool.map(compile_layer, product(chosen, kinds)) if why]
     print(*failed, f"compiled in {time.monotonic() - began:.0f} s", sep="\n", flush=True)
 
-    true: dict[Boundary, list[Tensor]] = {}
+    true: dict[str, list[Tensor]] = {}
     watches: dict[Variant, Stopwatch] = {}
     rows: dict[Variant, dict[str, Any]] = {}
     for variant in chosen:

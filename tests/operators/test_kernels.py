@@ -15,7 +15,7 @@ from torch import Tensor
 
 from torchcno.operators import kernels, row_plans
 from torchcno.operators.activation import SIGMAS, filtered_activation
-from torchcno.operators.filters import Boundary, Ideal, WindowedSinc
+from torchcno.operators.filters import Ideal, WindowedSinc
 from torchcno.operators.layout import memory_format
 from torchcno.operators.resampling import activation_matrices
 
@@ -61,7 +61,7 @@ def test_the_newer_switch_of_pytorch_counts_as_the_older_one_does():
 def matrices(
     size_in: tuple[int, ...],
     size_out: tuple[int, ...],
-    boundary: Boundary = "zero",
+    boundary: str = "zero",
     upsampling: float = 2.0,
     filter: WindowedSinc | Ideal = FILTER,
 ) -> tuple[list[Tensor], list[Tensor]]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchcno import CNO, MODELS, PRESETS, CNOConfig, Fields, Grid, Normalization, load, train_on
+from torchcno import CNO, PRESETS, CNOConfig, Fields, Grid, Normalization, load, train_on
 from torchcno.models.ffnn import FFNN
 from torchcno.runs import own_data
 
@@ -72,10 +72,6 @@ def test_misfits_are_refused_with_their_remedy(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"training\.fit"):
         train_on(nn.Linear(1, 1), fields(), fields(), tmp_path, recipe=RECIPE)
     assert not list(tmp_path.iterdir())
-
-
-def test_every_model_has_the_name_that_loads_it() -> None:
-    assert len(set(MODELS.values())) == len(MODELS)
 
 
 def test_a_run_goes_on_only_as_the_operator_that_it_began_as(tmp_path: Path) -> None:

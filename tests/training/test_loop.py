@@ -13,7 +13,7 @@ from torch import nn
 from torchcno.metrics import relative_l1, relative_l2
 from torchcno.training import Diverged, Interrupted, Pairs, Recipe, fit, load_into, load_tensors
 from torchcno.training.losses import LOSSES
-from torchcno.training.schedules import learning_rate
+from torchcno.training.recipe import learning_rate
 
 RECIPE = Recipe(epochs=3, batch_size=8, learning_rate=1e-2)
 

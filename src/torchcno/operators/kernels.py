@@ -24,15 +24,11 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from torchcno.operators import row_plans
 from torchcno.operators.layout import memory_format
 from torchcno.operators.row_plans import power_of_two
+from torchcno.operators.sigma import SIGMAS
 from torchcno.operators.versions import version
 
 Arithmetic = Literal["fp32", "tf32", "fp16", "bf16"]
 
-SIGMAS = frozenset({"leaky_relu", "relu", "gelu", "silu", "tanh", "polynomial"})
-CPU_SIGMAS = frozenset({"leaky_relu", "relu"})
-# σ whose values are as large as their arguments, and may be scaled with them: neither bounded, as
-# tanh, nor squares.
-SCALED_SIGMAS = frozenset({"leaky_relu", "relu", "gelu", "silu"})
 # Points an axis that fit on chip, by dimension; exact products hold every factor in two parts.
 LARGEST = {1: 256, 2: 128}
 LARGEST_EXACT = {1: 256, 2: 32}
@@ -73,7 +69,7 @@ def is_supported(
     if x.is_cuda:
         streams = local and len(ups) == 2 and _longest(ups, downs) <= LARGEST_STREAMED
         fits = streams or fits_on_chip(x, ups, downs)
-        return _HAS_TRITON and fits and x.dtype in DTYPES and sigma in SIGMAS
+        return _HAS_TRITON and fits and x.dtype in DTYPES and SIGMAS[sigma].on_chip
     return local and _runs_on_cpu(x, sigma)
 
 
@@ -116,7 +112,7 @@ def _longest(ups: Sequence[Tensor], downs: Sequence[Tensor]) -> int:
 def _runs_on_cpu(x: Tensor, sigma: str) -> bool:
     """Whether `cpu_activation` has a program for these fields."""
     on_cpu = x.device.type == "cpu" and x.dtype is torch.float32
-    return on_cpu and x.ndim <= 4 and sigma in CPU_SIGMAS
+    return on_cpu and x.ndim <= 4 and SIGMAS[sigma].slopes is not None
 
 
 def fused_activation(
@@ -224,12 +220,11 @@ def dense_activation(
 ) -> Tensor:
     """The same by products with whole matrices."""
     # Imported here: `activation` chooses between its own definition and this module.
-    from torchcno.operators.activation import SIGMAS as FUNCTIONS
     from torchcno.operators.activation import filtered_activation
 
     ups, downs = [up.to(x.dtype) for up in ups], [down.to(x.dtype) for down in downs]
     with torch.autocast(x.device.type, enabled=False):  # the result has the type of x
-        y = filtered_activation(x, bias.to(x.dtype), ups, downs, FUNCTIONS[sigma])
+        y = filtered_activation(x, bias.to(x.dtype), ups, downs, SIGMAS[sigma])
     return y.contiguous(memory_format=memory_format(x))
 
 
@@ -532,7 +527,7 @@ _is_tf32.__dict__["_dynamo_marked_constant"] = True
 
 def _scaled(arithmetic: Arithmetic, sigma: str) -> Arithmetic:
     """How programs that hold all of a plane multiply: they know its largest value."""
-    return "fp16" if arithmetic == "tf32" and sigma in SCALED_SIGMAS else arithmetic
+    return "fp16" if arithmetic == "tf32" and SIGMAS[sigma].scales else arithmetic
 
 
 def _operands(

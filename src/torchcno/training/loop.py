@@ -38,17 +38,16 @@ from torchcno.training.hardware import (
 )
 from torchcno.training.interruption import Interrupted, stop_requests
 from torchcno.training.losses import LOSSES
-from torchcno.training.optimizers import optimizer_of, set_rate
+from torchcno.training.optimizers import make_optimizer, set_rate
 from torchcno.training.pairs import (
-    Network,
+    MixedPrecision,
     Pairs,
     refuse_zeros,
     validation_error,
     where_they_count,
 )
-from torchcno.training.recipe import EITHER_WAY, Recipe, completed
+from torchcno.training.recipe import EITHER_WAY, Recipe, completed, learning_rate
 from torchcno.training.run_folder import RunFolder
-from torchcno.training.schedules import learning_rate
 from torchcno.training.sharding import is_sharded, shard, whole
 from torchcno.training.state import Progress, State
 from torchcno.training.step import Step, eager_step, graphed_step
@@ -328,7 +327,7 @@ class _Run:
             copy_statistics(state.model, state.average.model)
         elif state.average is not None:
             recalibrate_batch_norm(state.average.model, self.train.inputs, size)
-        error = validation_error(Network(state.evaluated), self.val, AT_ONCE * size)
+        error = validation_error(MixedPrecision(state.evaluated), self.val, AT_ONCE * size)
         return self.fabric.broadcast(error)
 
     @property
@@ -428,7 +427,9 @@ def _first_state(
     model = placed(model)
     return State(
         model=model,
-        optimizer=optimizer_of(model, recipe, device),
+        optimizer=make_optimizer(
+            recipe.optimizer, model, recipe.learning_rate, recipe.weight_decay, device
+        ),
         average=average,
         loss_sum=torch.zeros((), dtype=torch.float64, device=device),
         best={},
@@ -438,7 +439,7 @@ def _first_state(
 
 def _make_step(state: State, recipe: Recipe, fabric: Fabric) -> Step:
     """The recipe's step: captured in a graph where that is possible, through Fabric elsewhere."""
-    network = Network(state.model.train(), FIELDS.get(recipe.precision))
+    network = MixedPrecision(state.model.train(), FIELDS.get(recipe.precision))
     loss = where_they_count(select(LOSSES, recipe.loss, "loss"))
     factor = LOSS_FACTORS.get(recipe.precision, 1.0)
     if is_captured(recipe, fabric.device, fabric.world_size):

@@ -24,7 +24,7 @@ from torchcno.paper.report.results import Results, median_error
 from torchcno.paper.studies import BUDGETS, planned
 from torchcno.runs.config import RunConfig
 from torchcno.runs.evaluate import EVALUATED
-from torchcno.runs.presets import build_model, model_class, model_config, parameter_count
+from torchcno.runs.presets import PAPER, build_model, model_config, parameter_count
 from torchcno.runs.run_files import find_damage
 from torchcno.training.schedules import STEP_EPOCHS
 
@@ -183,7 +183,7 @@ def printed(model: str, problem: str) -> dict[str, Any]:
 
 def hyper_parameters(number: int, model: str) -> Table:
     """Tables 6 to 12 one by one: what the selected models are made of and trained with."""
-    network = [name for name in model_class(model).PAPER["poisson"] if name != "size"]
+    network = list(PAPER[model]["poisson"].network)
     names = [*network, *TRAINING_TITLES]
     differing = paper.CONTRADICTED.get(model, {})
     rows: list[Row] = []
