@@ -456,22 +456,38 @@ def test_export_sees_one_operator():
     assert calls == [torch.ops.torchcno.filtered_activation.default]
 
 
-def test_a_kernel_that_does_not_compile_gives_way_to_matrix_products(monkeypatch):
+class OutOfResources(Exception):  # noqa: N818 (Triton's name)
+    """A program is larger than the chip."""
+
+
+@pytest.mark.parametrize("error", [OutOfResources(), RuntimeError("Failed to find C compiler")])
+def test_a_machine_without_the_kernel_has_matrix_products(error, monkeypatch):
     attempts = []
 
     def broken(*arguments):
         attempts.append(arguments)
-        raise RuntimeError("out of shared memory")
+        raise error
 
     monkeypatch.setattr(kernels, "_refused", set())
     x, bias = fields((8, 8))
     arguments = (x, bias, *matrices((8, 8), (8, 8)), "relu")
-    with pytest.warns(UserWarning, match="out of shared memory"):
+    with pytest.warns(UserWarning, match="no fused kernel"):
         first = kernels.or_dense(broken, kernels.dense_activation, *arguments)
     second = kernels.or_dense(broken, kernels.dense_activation, *arguments)
     assert len(attempts) == 1
     assert torch.equal(first, second)
     assert distance(first, definition(*arguments)[0]) < 1e-6
+
+
+def test_a_fault_of_a_kernel_is_raised_every_time():
+    def faulty(*arguments):
+        raise RuntimeError("an illegal memory access was encountered")
+
+    x, bias = fields((8, 8))
+    arguments = (x, bias, *matrices((8, 8), (8, 8)), "relu")
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="illegal memory access"):
+            kernels.or_dense(faulty, kernels.dense_activation, *arguments)
 
 
 def test_the_cpu_has_programs_for_local_filters_and_kinks_alone():

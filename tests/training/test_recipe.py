@@ -33,6 +33,7 @@ def test_what_may_be_none_may_not_be_zero(field):
         Recipe(**{field: 0})
 
 
+@pytest.mark.usefixtures("as_outside_tests")
 @pytest.mark.parametrize("field", ["epochs", "batch_size", "samples", "evaluate_every"])
 def test_what_is_counted_is_whole(field):
     with pytest.raises(ValueError, match=rf"{field} is 2\.5; use a whole number"):

@@ -246,7 +246,26 @@ def _empty_output(x: Tensor, downs: Sequence[Tensor]) -> Tensor:
     return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=memory_format(x))
 
 
+# Why a machine may have no program for some shapes: by the class of the error, or by what it says
+# where Triton raises a general one. Any other error is a fault, and is raised.
+REASONS = {
+    "OutOfResources": "it needs more registers or shared memory than this GPU has",
+    "PTXASError": "NVIDIA's assembler refuses it",
+    "CompilationError": "this version of Triton cannot compile it",
+    "PassManager::run failed": "this version of Triton cannot compile it",
+    "CalledProcessError": "the C compiler that Triton calls fails",
+    "Failed to find C compiler": "Triton finds no C compiler; install gcc",
+    "Cannot find ptxas": "Triton finds no assembler; install the CUDA toolkit",
+    "libcuda.so cannot found": "Triton finds no libcuda.so; run ldconfig",
+}
 _refused: set[tuple[Any, ...]] = set()
+
+
+def _reason(error: Exception) -> str | None:
+    """Why there is no program, in plain words; None for an error that is not one of `REASONS`."""
+    kinds = [kind.__name__ for kind in type(error).__mro__]
+    said = (why for name, why in REASONS.items() if name in kinds or name in str(error))
+    return next(said, None)
 
 
 def _signature(argument: Any) -> Any:
@@ -257,7 +276,7 @@ def _signature(argument: Any) -> Any:
 
 
 def or_dense(launch: Callable[..., Any], dense: Callable[..., Any], *arguments: Any) -> Any:
-    """`launch`, or `dense` from the first time on that these shapes have no working kernel."""
+    """`launch`, or `dense` from the first time on that these shapes have no program here."""
     x = arguments[0]
     key = (launch, *map(_signature, arguments))
     if key in _refused:
@@ -265,13 +284,14 @@ def or_dense(launch: Callable[..., Any], dense: Callable[..., Any], *arguments: 
     try:
         with torch.cuda.device_of(x):  # Triton launches on the current device
             return launch(*arguments)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # a compiler of many layers: there is no one type of its failures
+    except Exception as error:  # a compiler of many layers: its failures have no type in common
+        reason = _reason(error)
+        if reason is None:
+            raise
         _refused.add(key)
         warnings.warn(
-            f"no fused kernel for {tuple(x.shape)} {x.dtype} ({type(error).__name__}: {error}); "
-            "using matrix products, which are slower.",
+            f"no fused kernel for {tuple(x.shape)} {x.dtype}: {reason} "
+            f"({type(error).__name__}: {error}). Using matrix products, which are slower.",
             stacklevel=2,
         )
         return dense(*arguments)
