@@ -113,7 +113,7 @@ def test_the_filter_reflects_at_the_ends_and_has_its_width(generator: Generator)
     torch.testing.assert_close(filtered, sampled)
     # away from them the disk's variance along an axis grows by that of the filter
     inside = DiscontinuousTransport(centre=(0.3, 0.3), radius=(0.1, 0.1))
-    y, x = grid.mesh()
+    x = grid.axis(1)
     variances = []
     for problem in (inside, replace(inside, smoothing=0.0)):
         f = problem.sample_inputs(grid, 1, generator)[0, 0]

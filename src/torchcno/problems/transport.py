@@ -41,7 +41,10 @@ class _Transport(Problem):
 
     def sample_inputs(self, grid: Grid, n: int, generator: Generator) -> Tensor:
         """Random initial data f: (n, [on D, on D − vT], y, x)."""
-        parameters = self._draw(n, generator)
+        return self.states(self._draw(n, generator), grid)
+
+    def states(self, parameters: Float[Tensor, "n 3"], grid: Grid) -> Float[Tensor, "n 2 y x"]:
+        """The states of the shapes with centres (μ_x, μ_y) and sizes `parameters`."""
         v_x, v_y = self.velocity
         y, x = grid.axis(0), grid.axis(1)
         here = self._profile(y, x, parameters)
