@@ -179,14 +179,12 @@ def test_components_are_what_networks_see() -> None:
         assert torch.equal(u, uv[:, :1])
 
 
-@pytest.mark.parametrize(
-    ("field", "choices"),
-    [("components", "u, uv"), ("viscosity", "integer, smooth")],
-)
-def test_unknown_choices_list_what_there_is(field: str, choices: str) -> None:
+def test_unknown_choices_list_what_there_is() -> None:
+    with pytest.raises(ValueError, match="integer, smooth"):
+        NavierStokes(viscosity="sharp")
     problem = NavierStokes()
-    object.__setattr__(problem, field, "w")  # past the type checker that runs with the tests
-    with pytest.raises(ValueError, match=choices):
+    object.__setattr__(problem, "components", "w")  # past the type checker that runs with the tests
+    with pytest.raises(ValueError, match="u, uv"):
         problem.__post_init__()
 
 

@@ -17,8 +17,7 @@ from torchcno.problems.torus_flow import TorusFlow, torus_flow
 from torchcno.selection import select
 
 Components = Literal["u", "uv"]
-Viscosity = Literal["smooth", "integer"]
-# Q̂ κ² from κ² = |2πk|² and N = m_N².
+# Readings of the viscosity: Q̂ κ² from κ² = |2πk|² and N = m_N².
 VISCOSITIES: dict[str, Callable[[Tensor, int], Tensor]] = {
     "smooth": lambda kappa_squared, N: -kappa_squared * torch.expm1(-((kappa_squared / N) ** 9)),
     "integer": lambda kappa_squared, N: (kappa_squared / (4 * math.pi**2) - N).clamp(min=0),
@@ -63,7 +62,7 @@ class NavierStokes(Problem):
     T: float = 1.0  # final time
     N: int = 128  # points an axis of the solver
     epsilon: float = 0.05  # ε_N N
-    viscosity: Viscosity = "smooth"
+    viscosity: str = "smooth"  # one of VISCOSITIES
     # Δt · 2πK max(|u| + |v|), the spectral radius of advection seen from above; SSPRK3 is stable up
     # to √3. At 1.7 the error of time stepping is 0.003 % of the data at 64².
     cfl: float = 1.7
