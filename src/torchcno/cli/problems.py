@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from torchcno.cli.arguments import PICTURES, check_target, field_comments, parse, parser_of
+from torchcno.cli.arguments import PICTURES, check_target, parse, parser_of
 from torchcno.cli.terminal import table
 from torchcno.problems import PROBLEMS
 from torchcno.problems.problem import Problem
@@ -68,10 +68,14 @@ def explain(problem: Problem, console: Console) -> None:
     """The equation of one problem, and its constants in and out of distribution."""
     text = escape(inspect.getdoc(type(problem)) or "")
     console.print(f"[bold]{problem.name}[/bold]\n\n{text}", soft_wrap=True)
-    ood, comments = problem.for_split("ood"), field_comments(type(problem))
+    ood = problem.for_split("ood")
     rows = [
-        (name, comments.get(name, ""), getattr(problem, name), getattr(ood, name))
-        for name in (field.name for field in dataclasses.fields(problem))
+        (
+            field.name,
+            field.metadata.get("help", ""),
+            *(getattr(p, field.name) for p in (problem, ood)),
+        )
+        for field in dataclasses.fields(problem)
     ]
     console.print(table("", ["constant", "", "in", "out of distribution"], rows, words=2))
 
