@@ -17,8 +17,8 @@ from torchcno.data.rpb_files import ARCHIVES
 from torchcno.evaluation.errors import published_error
 from torchcno.metrics import relative_l1
 from torchcno.paper.published import SEEDED, SEEDS
-from torchcno.runs.config import differences, read_config
-from torchcno.training.run_folder import RunFolder
+from torchcno.runs.config import differences
+from torchcno.runs.folder import RunFolder, read_config
 
 DOCUMENTS = Path(__file__).parents[1] / "docs"
 CONSTANTS = {"min_inp": -1.5, "max_inp": 2.5, "min_out": -0.1, "max_out": 0.3}

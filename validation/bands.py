@@ -18,9 +18,8 @@ from pathlib import Path
 from torchcno.evaluation.spectra import error_by_band
 from torchcno.paper.published import COMPARED, PROBLEM_TITLES
 from torchcno.paper.studies import BUDGETS, planned
-from torchcno.runs.config import read_config
 from torchcno.runs.evaluate import EVALUATED
-from torchcno.runs.evidence import read_examples
+from torchcno.runs.folder import RunFolder
 
 RESULTS = Path(__file__).parents[1] / "results"
 # Samples are kept in half precision. Where the truth is no more than its rounding, an error has
@@ -30,7 +29,7 @@ ROUNDING = 10.0
 
 def bands(folder: Path, split: str) -> dict[str, dict[str, float]] | None:
     """Error over truth and share of the error, octave by octave; None where no samples are kept."""
-    examples, config = read_examples(folder, split), read_config(folder)
+    examples, config = RunFolder(folder).examples(split), RunFolder(folder).config()
     if examples is None:
         return None
     layout = config.problem.grid(config.resolution).layout

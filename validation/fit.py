@@ -18,7 +18,7 @@ from typing import Any
 
 from torchcno.paper.published import COMPARED, PROBLEM_TITLES
 from torchcno.paper.studies import BUDGETS, planned
-from torchcno.runs.config import read_config
+from torchcno.runs.folder import read_config
 
 RESULTS = Path(__file__).parents[1] / "results"
 

@@ -11,7 +11,7 @@ import yaml
 from safetensors.torch import save_file
 
 import torchcno.cli.train
-from torchcno.runs.config import read_config
+from torchcno.runs.folder import read_config
 from torchcno.runs.train import Watch, train_run
 from torchcno.training import load_tensors
 

@@ -9,12 +9,14 @@ from typing import Any
 import xarray
 
 from torchcno.arithmetic import arithmetic
+from torchcno.data.dataset import Fields
 from torchcno.data.dataset import load as load_fields
 from torchcno.data.files import coordinates_of
-from torchcno.evaluation.errors import published_error, summary
+from torchcno.evaluation.errors import published_error, sample_errors, summary
 from torchcno.evaluation.resolution import AtResolution, Refused, ResolutionCurve, at_resolutions
-from torchcno.runs.config import read_config
-from torchcno.runs.operator import load, pick_device
+from torchcno.metrics import Mask
+from torchcno.runs.folder import load, read_config
+from torchcno.runs.operator import TrainedOperator, pick_device
 from torchcno.runs.predict import write_groups
 
 EVALUATED = ("test", "ood")  # the splits whose errors a run's result is
@@ -25,6 +27,15 @@ class Evaluation(AtResolution):
     """Physical predictions for the samples of a split at one resolution, and their errors."""
 
     split: str
+
+    @classmethod
+    def of(
+        cls, operator: TrainedOperator, fields: Fields, split: str, mask: Mask | None
+    ) -> "Evaluation":
+        """What `operator` makes of the `fields` of a split, on their own grid."""
+        prediction = operator.predict(fields.inputs)
+        errors = sample_errors(prediction, fields, operator.normalization, mask)
+        return cls(fields, prediction, errors, split)
 
     @property
     def resolution(self) -> int:
@@ -66,16 +77,10 @@ def evaluate_run(
             samples=samples,
             device=pick_device(device),
         )
-        found = at_resolutions(
-            operator.predict,
-            finest,
-            resolutions,
-            operator.normalization,
-            config.problem.mask,
-            refused,
-        )
+        scaling, mask = operator.normalization, config.problem.mask
         with arithmetic(config.train.precision):
-            evaluations += [Evaluation(at.fields, at.prediction, at.errors, split) for at in found]
+            found = at_resolutions(operator.predict, finest, resolutions, scaling, mask, refused)
+            evaluations += [Evaluation(**vars(one), split=split) for one in found]
     return evaluations
 
 
