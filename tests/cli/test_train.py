@@ -147,7 +147,7 @@ def test_a_folder_that_holds_a_run_is_refused(cno, tiny, run_folder):
     assert f"holds this run already, and it is finished (cno evaluate {run_folder})" in same.err
     other = cno("train", *tiny, "--seed", 1, "--out", run_folder)
     assert other.code == 2
-    assert "differs in seed; choose another --out" in other.err
+    assert "holds another run: seed is 0, not 1; choose another folder" in other.err
     resumed = cno("resume", run_folder)
     assert resumed.code == 0
     assert f"{run_folder} is finished: there is nothing to go on with." in resumed.out

@@ -13,7 +13,6 @@ from torchcno.metrics import relative_l1
 from torchcno.problems import PROBLEMS
 from torchcno.runs.evaluate import Evaluation
 from torchcno.runs.folder import RunFolder
-from torchcno.runs.train import save_evidence
 
 RUNS = Path(__file__).parents[2] / "results" / "runs"
 HALF = 1e-4  # what a mean over a field in half precision is good for
@@ -42,7 +41,7 @@ def test_what_is_not_counted_is_not_kept_as_an_error(tmp_path):
     prediction = fields.outputs + torch.where(inside > 0.5, 5.0, 0.01)
     errors = sample_errors(prediction, fields, Normalization.identity(), mask)
     evaluation = Evaluation(fields, prediction, errors, "test")
-    save_evidence(RunFolder(tmp_path), [evaluation], mask)
+    RunFolder(tmp_path).write_evidence([evaluation], mask)
     counted = RunFolder(tmp_path).errors("test", "physical")
     assert counted.max() < 0.01
     np.testing.assert_allclose(error_of_examples(tmp_path, "test"), counted[:2], rtol=HALF)

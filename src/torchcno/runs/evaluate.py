@@ -2,50 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import xarray
 
 from torchcno.arithmetic import arithmetic
-from torchcno.data.dataset import Fields
 from torchcno.data.dataset import load as load_fields
 from torchcno.data.files import coordinates_of
-from torchcno.evaluation.errors import published_error, sample_errors, summary
-from torchcno.evaluation.resolution import AtResolution, Refused, ResolutionCurve, at_resolutions
-from torchcno.metrics import Mask
+from torchcno.evaluation.errors import published_error
+from torchcno.evaluation.resolution import Refused, ResolutionCurve, at_resolutions
+from torchcno.runs.evidence import Evaluation
 from torchcno.runs.folder import load, read_config
-from torchcno.runs.operator import TrainedOperator, pick_device
+from torchcno.runs.operator import pick_device
 from torchcno.runs.predict import write_groups
 
 EVALUATED = ("test", "ood")  # the splits whose errors a run's result is
-
-
-@dataclass(frozen=True)
-class Evaluation(AtResolution):
-    """Physical predictions for the samples of a split at one resolution, and their errors."""
-
-    split: str
-
-    @classmethod
-    def of(
-        cls, operator: TrainedOperator, fields: Fields, split: str, mask: Mask | None
-    ) -> "Evaluation":
-        """What `operator` makes of the `fields` of a split, on their own grid."""
-        prediction = operator.predict(fields.inputs)
-        errors = sample_errors(prediction, fields, operator.normalization, mask)
-        return cls(fields, prediction, errors, split)
-
-    @property
-    def resolution(self) -> int:
-        """Points an axis."""
-        return self.fields.grid.shape[-1]
-
-    @cached_property
-    def summary(self) -> dict[str, dict[str, float]]:
-        """Statistics of the errors over the samples, in percent."""
-        return summary(self.errors)
 
 
 def evaluate_run(

@@ -15,7 +15,7 @@ spectra.npz         spectra of truth and prediction, where a study measured them
 
 import hashlib
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,16 +24,16 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from torchcno.data.dataset import Normalization
 from torchcno.disk import locked, read_json, write_arrays
 from torchcno.evaluation.errors import published_error
 from torchcno.evaluation.resolution import ResolutionCurve
 from torchcno.grids import Grid
+from torchcno.metrics import Mask
 from torchcno.operators.layout import laid_out
-from torchcno.runs.config import RunConfig, check_format, differences, read_tree, write_tree
-from torchcno.runs.evidence import Examples
+from torchcno.runs.config import RunConfig, check_format, differences, read_tree
+from torchcno.runs.evidence import Evaluation, Examples
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.plain import from_plain, to_plain
 from torchcno.runs.presets import model_class
@@ -43,6 +43,8 @@ from torchcno.training.hardware import Hardware, is_first_process
 
 State = Literal["new", "begun", "finished", "damaged"]
 Mode = Literal["new", "resume", "either"]
+
+RESOLUTION_FILE, SPECTRA_FILE = "resolution.json", "spectra.npz"  # of studies
 
 # What result.json of a finished run says at least.
 KEYS = ("problem", "model", "parameters", "seconds_per_epoch", "best_validation_error",
@@ -85,14 +87,10 @@ class RunFolder(TrainingFolder):
         self.result_file = self.path / "result.json"
         self.errors_file = self.path / "errors.npz"
         self.examples_file = self.path / "examples.npz"
-        self.resolution_file = self.path / "resolution.json"
-        self.spectra_file = self.path / "spectra.npz"
+        self.resolution_file = self.path / RESOLUTION_FILE
+        self.spectra_file = self.path / SPECTRA_FILE
         self.curves = self.path / "tensorboard"
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether a run began here; a configuration alone is one whose data could not be made."""
-        return super().has_begun or self.result_file.exists()
+        self.traces += (self.result_file,)  # a configuration alone: its data could not be made
 
     @property
     def state(self) -> State:
@@ -182,8 +180,11 @@ class RunFolder(TrainingFolder):
         changed = differences(self.config(), config)
         if changed:
             words = ", ".join(f"{key} is {a}, not {b}" for key, (a, b) in changed.items())
+            resume = (
+                "" if self.result_file.exists() else f"go on with it (cno resume {self.path}), "
+            )
             raise ValueError(
-                f"{self.path} holds another run: {words}; choose another folder, {anew}"
+                f"{self.path} holds another run: {words}; choose another folder, {resume}{anew}"
             )
 
     def refuse_another_operator(self, operator: TrainedOperator) -> None:
@@ -207,10 +208,6 @@ class RunFolder(TrainingFolder):
     def config(self) -> RunConfig:
         """The configuration."""
         return RunConfig.from_tree(read_tree(self.existing(self.config_file)))
-
-    def write_config(self, config: RunConfig) -> None:
-        """Keep the configuration."""
-        write_tree(config.to_tree(), self.config_file)
 
     def result(self) -> dict[str, Any] | None:
         """What the run came to; None where it is not finished."""
@@ -259,20 +256,21 @@ class RunFolder(TrainingFolder):
         """The relative L1 error of every sample, a fraction; None where there is none."""
         return _read_arrays(self.errors_file).get(f"{split}/{space}")
 
-    def write_errors(self, errors: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Keep the relative L1 error of every sample, by split and space."""
-        arrays = {
-            f"{split}/{space}": samples.float().cpu().numpy()
-            for split, spaces in errors.items()
-            for space, samples in spaces.items()
-        }
-        write_arrays(arrays, self.errors_file)
-
     def examples(self, split: str) -> Examples | None:
         """The samples that the run keeps of `split`; None where there are none."""
         start, arrays = f"{split}/", _read_arrays(self.examples_file)
         own = {name.removeprefix(start): a for name, a in arrays.items() if name.startswith(start)}
         return Examples.from_arrays(own) if own else None
+
+    def write_evidence(self, evaluations: Sequence[Evaluation], mask: Mask | None) -> None:
+        """Keep the errors of every sample, and some samples with their predictions."""
+        errors = {
+            f"{one.split}/{space}": samples.float().cpu().numpy()
+            for one in evaluations
+            for space, samples in one.errors["relative_l1"].items()
+        }
+        write_arrays(errors, self.errors_file)
+        self.write_examples({one.split: Examples.first_of(one, mask) for one in evaluations})
 
     def write_examples(self, examples: Mapping[str, Examples]) -> None:
         """Keep some samples by split."""

@@ -5,7 +5,6 @@ Errors on many grids (figure 2, right), and spectra of truth and prediction (fig
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from torchcno.evaluation.spectra import (
     wavenumbers,
 )
 from torchcno.runs.evaluate import Evaluation, evaluate_run, evaluate_runs
-from torchcno.runs.folder import RunFolder
+from torchcno.runs.folder import RESOLUTION_FILE, SPECTRA_FILE, RunFolder
 
 # Half to twice the training resolution, as the paper's figure: 32 to 128 for 64.
 RATIOS = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
@@ -32,7 +31,7 @@ ARRAYS = ("wavenumbers", "band_edges", "band_errors")  # of Spectra, as they are
 class Measurement:
     """What a study wants of a trained run: a file in its folder, made from its weights."""
 
-    file: Callable[[RunFolder], Path]
+    file: str
     write: Callable[[RunFolder, str], None]  # computed on a device
     # The hash of the weights that were measured, and their test error in percent, as far as kept.
     made_with: Callable[[RunFolder], tuple[str | None, float | None]]
@@ -40,11 +39,11 @@ class Measurement:
     def is_made(self, folder: Path) -> bool:
         """Whether the finished run in `folder` has it, of its own weights."""
         run = RunFolder(folder)
-        return self.file(run).exists() and run.has_weights(*self.made_with(run))
+        return (folder / self.file).exists() and run.has_weights(*self.made_with(run))
 
     def is_foreign(self, folder: Path) -> bool:
         """Whether it was made with other weights: those of an earlier run of the name."""
-        return self.file(RunFolder(folder)).exists() and not self.is_made(folder)
+        return (folder / self.file).exists() and not self.is_made(folder)
 
     def make(self, folder: Path, device: str) -> None:
         """Measure the run in `folder`, unless that is done; without its weights, say so."""
@@ -59,7 +58,7 @@ class Measurement:
         if run.weights.exists():
             return ""
         return (
-            f"cannot measure {self.file(run).name}: the run is trained, but its weights, "
+            f"cannot measure {self.file}: the run is trained, but its weights, "
             f"{run.weights.name}, are not in {folder}; bring them back, or train it again with "
             f"`{run.command_to_train_again()}` and put that folder in its place."
         )
@@ -141,7 +140,5 @@ def _spectra_made_with(run: RunFolder) -> tuple[str | None, float | None]:
     return (None, None) if spectra is None else (spectra.weights, spectra.error)
 
 
-RESOLUTIONS = Measurement(
-    attrgetter("resolution_file"), measure_resolutions, _resolutions_made_with
-)
-SPECTRA = Measurement(attrgetter("spectra_file"), measure_spectra, _spectra_made_with)
+RESOLUTIONS = Measurement(RESOLUTION_FILE, measure_resolutions, _resolutions_made_with)
+SPECTRA = Measurement(SPECTRA_FILE, measure_spectra, _spectra_made_with)

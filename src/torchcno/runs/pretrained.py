@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torchcno.arithmetic import arithmetic
 from torchcno.disk import read_json, write_json
 from torchcno.evaluation.errors import published_error, sample_errors, summary
-from torchcno.runs.config import RunConfig
+from torchcno.runs.config import RunConfig, write_tree
 from torchcno.runs.evaluate import EVALUATED, Evaluation, evaluate_run
 from torchcno.runs.folder import RunFolder, load
 from torchcno.runs.operator import TrainedOperator, pick_device
@@ -79,7 +79,7 @@ def export_run(
                 f"half precision changes the error on {split} from {error['full']:.4g} to "
                 f"{error['half']:.4g} %, by more than a hundredth; publish the run as it is."
             )
-    target.write_config(plain)
+    write_tree(plain.to_tree(), target.config_file)
     save_tensors(target.weights, weights)
     description = {**read_json(source.model_file), "relative_l1_median_percent": errors}
     write_json(description, target.model_file)

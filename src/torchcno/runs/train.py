@@ -22,9 +22,9 @@ from torchcno.evaluation.timing import inference_time
 from torchcno.metrics import Mask
 from torchcno.models import MODELS, count_parameters
 from torchcno.operators.layout import laid_out
-from torchcno.runs.config import RunConfig
-from torchcno.runs.evaluate import EVALUATED, Evaluation
-from torchcno.runs.evidence import Examples
+from torchcno.runs.config import RunConfig, write_tree
+from torchcno.runs.evaluate import EVALUATED
+from torchcno.runs.evidence import Evaluation
 from torchcno.runs.folder import Mode, RunFolder
 from torchcno.runs.operator import TrainedOperator, pick_device
 from torchcno.training import PRESETS, Epoch, EventFile, Hardware, Pairs, Recipe, fit
@@ -100,7 +100,8 @@ def train_task(
             Evaluation.of(operator, task.fields[split], split, task.mask) for split in splits
         ]
         inference = inference_time(operator, evaluations[0].fields.inputs, repeats=5)
-    save_evidence(folder, evaluations, task.mask)
+    folder.write_evidence(evaluations, task.mask)
+    known, scaling = task.fields["train"], operator.normalization
     training, count = asdict(outcome), count_parameters(operator.network)
     # Whoever compares times by the device's name takes none that are of several.
     devices = dict.fromkeys([*training.pop("devices"), device_name(device)])
@@ -117,7 +118,11 @@ def train_task(
         "versions": versions(),
         "weights": folder.hash_weights(),
         "errors": {evaluation.split: evaluation.summary for evaluation in evaluations},
-        "mean_field_errors": {e.split: mean_field_errors(task, e.split) for e in evaluations},
+        # To measure a network's by.
+        "mean_field_errors": {
+            split: summary(sample_errors(mean_field(known, of.inputs), of, scaling, task.mask))
+            for split, of in ((split, task.fields[split]) for split in splits)
+        },
     }
     write_json(result, folder.result_file)
     return result
@@ -138,15 +143,16 @@ def train_run(
     >>> result = train_run(RunConfig.resolve("poisson", "cno"), "runs/p1")
     """
     folder, problem = RunFolder(out), config.problem
-    # Without TensorBoard its file is refused before there is a folder.
+    # Before there is a folder, and before the data, which may take hours.
+    if not folder.result_file.exists():
+        refuse_misfits(config, splits)
     curves = closing(EventFile(folder.curves)) if config.tensorboard else nullcontext()
     with curves as draw, folder.open(config, mode) as finished:
         if finished is not None:
             return finished
-        refuse_misfits(config, splits)  # before the data, which may take hours
         if is_first_process(config.hardware):
             # Also of a run that goes on: whoever evaluates it reads there where the data are now.
-            folder.write_config(config)
+            write_tree(config.to_tree(), folder.config_file)
         torch.manual_seed(config.seed)  # the initial weights
         network = MODELS[config.model](config.architecture)
         # Also what is evaluated later: data that cannot be made shall not spoil a trained run.
@@ -174,11 +180,13 @@ def train_run(
             config.preset,
         )
 
-        def on_epoch(epoch: Epoch) -> None:
-            for listener in (draw, watch.epoch):
-                if listener is not None:
-                    listener(epoch)
+        def draw_too(epoch: Epoch) -> None:
+            assert draw is not None
+            draw(epoch)
+            if watch.epoch is not None:
+                watch.epoch(epoch)
 
+        on_epoch = watch.epoch if draw is None else draw_too
         return train_task(task, folder, splits, on_epoch, resume=mode != "new")
 
 
@@ -294,21 +302,6 @@ def refuse_foreign_fields(model: nn.Module, train: Fields, val: Fields) -> None:
             f"`train` lies on a {grid.layout} grid of {grid.extent}, `val` on a {val.grid.layout} "
             f"one of {val.grid.extent}; give both the same layout and extent."
         )
-
-
-def save_evidence(folder: RunFolder, evaluations: Sequence[Evaluation], mask: Mask | None) -> None:
-    """Keep the errors of every sample, and some samples with their predictions."""
-    folder.write_errors({e.split: e.errors["relative_l1"] for e in evaluations})
-    folder.write_examples(
-        {e.split: Examples.first_of(e.fields, e.prediction, mask) for e in evaluations}
-    )
-
-
-def mean_field_errors(task: Task, split: str) -> dict[str, dict[str, float]]:
-    """The errors of the mean training output on the same samples, to measure a network's by."""
-    fields = task.fields[split]
-    prediction = mean_field(task.fields["train"], fields.inputs)
-    return summary(sample_errors(prediction, fields, task.operator.normalization, task.mask))
 
 
 def versions() -> dict[str, str]:

@@ -21,11 +21,12 @@ class TrainingFolder:
         self.metrics = self.path / "metrics.jsonl"  # a row of JSON per epoch
         self.weights = self.path / "model.safetensors"  # the best ones on validation
         self.checkpoint = self.path / "checkpoint" / "state.safetensors"  # all to go on from
+        self.traces: tuple[Path, ...] = (self.metrics, self.checkpoint.parent)
 
     @property
     def has_begun(self) -> bool:
         """Whether a training began here. Weights alone are those of an export, say."""
-        return self.metrics.exists() or self.checkpoint.parent.exists()
+        return any(trace.exists() for trace in self.traces)
 
     def claim(self) -> None:
         """Start a new training here; refuse to write over another."""
@@ -60,10 +61,6 @@ class TrainingFolder:
             with self.metrics.open("rb") as file:
                 os.fsync(file.fileno())
         save_tensors(self.checkpoint, state, note)
-        self.save_best(best)
-
-    def save_best(self, best: Mapping[str, Tensor]) -> None:
-        """Put the best weights in their file, where there are any yet."""
         if best:
             save_tensors(self.weights, best)
 
@@ -112,7 +109,7 @@ class TrainingFolder:
             for left in path.parent.glob(f"{path.name}.*.part"):  # by a kill in mid-write
                 left.unlink(missing_ok=True)
         if best:
-            self.save_best(best)  # in place of the others: a full disk leaves those
+            save_tensors(self.weights, best)  # in place of the others: a full disk leaves those
         else:
             self.weights.unlink(missing_ok=True)
 

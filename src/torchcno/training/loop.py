@@ -28,6 +28,7 @@ from torchcno.training.averaging import (
     hold_statistics,
     recalibrate_batch_norm,
 )
+from torchcno.training.checkpoint import save_tensors
 from torchcno.training.folder import TrainingFolder
 from torchcno.training.hardware import (
     Fabric,
@@ -139,6 +140,12 @@ def fit(
             train=train.to(fabric.device),
             val=val.to(fabric.device),
             steps_per_epoch=steps,
+            frozen_from=recipe.epochs - round(recipe.frozen_statistics * recipe.epochs),
+            protocol={
+                **{k: v for k, v in asdict(recipe).items() if k not in EITHER_WAY},
+                "seed": seed,
+                "samples": len(train),
+            },
             state=_first_state(model, recipe, steps, fabric, hardware),
         )
         run.start(resume)
@@ -167,6 +174,8 @@ class _Run:
     train: Pairs
     val: Pairs
     steps_per_epoch: int
+    frozen_from: int  # the first epoch in which batch norm keeps its statistics
+    protocol: Mapping[str, Any]  # what has to be the same when a run goes on
     state: State
     saved: float = field(default_factory=time.monotonic)  # when the state was last
     timed: float = field(default_factory=time.monotonic)  # up to when the epoch's seconds count
@@ -180,11 +189,6 @@ class _Run:
         impatient = evaluated and waited >= (recipe.patience or math.inf)
         return impatient or progress.epoch >= recipe.epochs
 
-    @property
-    def frozen_from(self) -> int:
-        """The first epoch in which batch norm keeps its statistics."""
-        return self.recipe.epochs - round(self.recipe.frozen_statistics * self.recipe.epochs)
-
     def start(self, resume: bool) -> None:
         """Start a new run in the folder, or go on from its checkpoint, if there is one yet."""
         if not resume:
@@ -195,17 +199,12 @@ class _Run:
         saved = self.folder.load()
         if saved is not None:
             tensors, note = saved
-            _check_protocol(note["protocol"], self.protocol())
+            _check_protocol(note["protocol"], self.protocol)
             self.state.restore(tensors, note["progress"])
         best = self.state.best_weights()
         self.fabric.barrier()
         if self.fabric.is_global_zero:
             self.folder.rewind(self.state.progress.metrics_bytes, best)
-
-    def protocol(self) -> dict[str, Any]:
-        """What has to be the same when a run goes on."""
-        recipe = {k: v for k, v in asdict(self.recipe).items() if k not in EITHER_WAY}
-        return {**recipe, "seed": self.seed, "samples": len(self.train)}
 
     def go(self, stopping: Callable[[], bool], on_epoch: Callable[[Epoch], None] | None) -> None:
         """Run to the end."""
@@ -340,7 +339,7 @@ class _Run:
         if self.state.progress.batch:  # in the middle of an epoch
             self.count_seconds()
         if self.fabric.is_global_zero:
-            note = {"protocol": self.protocol(), "progress": asdict(self.state.progress)}
+            note = {"protocol": self.protocol, "progress": asdict(self.state.progress)}
             self.folder.save(tensors, note, best)
         self.fabric.barrier()  # whoever goes on from the checkpoint finds it written
         self.saved = time.monotonic()
@@ -361,10 +360,10 @@ class _Run:
             return
         progress, recipe = self.state.progress, self.recipe
         best = self.state.best_weights()
-        if self.fabric.is_global_zero:
-            self.folder.save_best(best)
         kept = "There are no good weights yet."
-        if self.state.best:
+        if best and self.fabric.is_global_zero:
+            save_tensors(self.folder.weights, best)
+        if best:
             kept = f"The weights of epoch {progress.best_epoch} are kept in {self.folder.weights}."
         full = "" if recipe.precision == "32" else ", precision '32'"
         if recipe.precision == "fp16-mixed":
