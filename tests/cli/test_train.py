@@ -144,7 +144,7 @@ def test_data_that_cannot_be_made_in_the_end_are_refused_in_the_beginning(cno, t
 def test_a_folder_that_holds_a_run_is_refused(cno, tiny, run_folder):
     same = cno("train", *tiny, "--out", run_folder)
     assert same.code == 2
-    assert f"holds this run already, and it is finished (cno evaluate {run_folder})" in same.err
+    assert f"holds this run already; it is finished (cno evaluate {run_folder})" in same.err
     other = cno("train", *tiny, "--seed", 1, "--out", run_folder)
     assert other.code == 2
     assert "holds another run: seed is 0, not 1; choose another folder" in other.err

@@ -234,7 +234,7 @@ def test_a_damaged_result_is_made_again_from_the_checkpoint_alone(tiny_run, tmp_
 
 
 def test_a_run_is_not_written_over(tiny_run, tiny_config, tmp_path):
-    with pytest.raises(ValueError, match=r"holds this run already, and it is finished"):
+    with pytest.raises(ValueError, match=r"holds this run already; it is finished"):
         train_run(tiny_config, tiny_run)
     shutil.copytree(tiny_run, tmp_path, dirs_exist_ok=True)
     (tmp_path / "result.json").unlink()

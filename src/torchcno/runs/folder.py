@@ -41,7 +41,7 @@ from torchcno.training.checkpoint import load_into, load_tensors
 from torchcno.training.folder import TrainingFolder
 from torchcno.training.hardware import Hardware, is_first_process
 
-State = Literal["new", "begun", "finished", "damaged"]
+FolderState = Literal["new", "begun", "finished", "damaged"]
 Mode = Literal["new", "resume", "either"]
 
 RESOLUTION_FILE, SPECTRA_FILE = "resolution.json", "spectra.npz"  # of studies
@@ -93,7 +93,7 @@ class RunFolder(TrainingFolder):
         self.traces += (self.result_file,)  # a configuration alone: its data could not be made
 
     @property
-    def state(self) -> State:
+    def state(self) -> FolderState:
         """A run with a file that cannot be read is damaged, whatever the others say."""
         if not self.has_begun:
             return "new"
@@ -111,12 +111,11 @@ class RunFolder(TrainingFolder):
 
         Every other folder is refused with what to do.
         """
-        check = {"new": self._check_new, "resume": self._check_begun, "either": self._check_either}
         with self.lock(config.hardware, wait=mode == "either") as is_first:
             if is_first:
-                yield check[mode](config)
-            else:
-                yield {} if mode == "resume" and self._check_begun(config) is not None else None
+                yield self._check(config, mode)
+            else:  # which follows the first; its own answer is no result
+                yield {} if mode == "resume" and self._check(config, mode) is not None else None
 
     @contextmanager
     def lock(self, hardware: Hardware, wait: bool = False) -> Iterator[bool]:
@@ -131,19 +130,18 @@ class RunFolder(TrainingFolder):
         with locked(self.path, wait):
             yield True
 
-    def _check_new(self, config: RunConfig) -> None:
-        if self.has_begun:
+    def _check(self, config: RunConfig, mode: Mode) -> dict[str, Any] | None:
+        """The result of a finished run; None where it is to begin or to go on; else refuse."""
+        if mode != "resume" and not self.has_begun:
+            self.claim()
+            return None
+        if mode != "resume":
             self.refuse_another(config)
-            raise ValueError(
-                f"{self.path} holds this run already; go on with it: cno resume {self.path}"
-                if not self.result_file.exists()
-                else f"{self.path} holds this run already, and it is finished (cno evaluate "
-                f"{self.path}); to train it again, choose another folder."
-            )
-        self.claim()
-
-    def _check_begun(self, config: RunConfig) -> dict[str, Any] | None:
-        """The result; None where the run is to go on, also to a result that cannot be read."""
+        if mode == "new":
+            what = f"go on with it: cno resume {self.path}"
+            if self.result_file.exists():
+                what = f"it is finished (cno evaluate {self.path}). Choose another folder."
+            raise ValueError(f"{self.path} holds this run already; {what}")
         damage = damage_of(self.result_file, _check_result)
         if damage is None and self.result_file.exists():
             return self.result()
@@ -154,13 +152,6 @@ class RunFolder(TrainingFolder):
             )
         self.refuse_lone_weights()  # before anything there is written anew
         return None
-
-    def _check_either(self, config: RunConfig) -> dict[str, Any] | None:
-        if not self.has_begun:
-            self.claim()
-            return None
-        self.refuse_another(config)
-        return self._check_begun(config)
 
     def refuse_another(self, config: RunConfig) -> None:
         """Refuse another run than that of `config`, or one that cannot be read.
@@ -180,11 +171,9 @@ class RunFolder(TrainingFolder):
         changed = differences(self.config(), config)
         if changed:
             words = ", ".join(f"{key} is {a}, not {b}" for key, (a, b) in changed.items())
-            resume = (
-                "" if self.result_file.exists() else f"go on with it (cno resume {self.path}), "
-            )
             raise ValueError(
-                f"{self.path} holds another run: {words}; choose another folder, {resume}{anew}"
+                f"{self.path} holds another run: {words}; choose another folder, go on with that "
+                f"run (cno resume {self.path}), {anew}"
             )
 
     def refuse_another_operator(self, operator: TrainedOperator) -> None:

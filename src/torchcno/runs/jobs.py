@@ -29,7 +29,7 @@ from torchcno.training.interruption import terminable
 JOBS_A_GPU = 4  # small networks leave most of a GPU idle; more than four gain little
 CONNECTING = 10.0  # seconds to wait for a cluster's scheduler
 
-State = Literal["finished", "stopped", "diverged", "failed"]
+Ending = Literal["finished", "stopped", "diverged", "failed"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Outcome:
     """What became of a job."""
 
     job: Job
-    state: State
+    state: Ending
     error: str = ""  # why it is not finished
     worked: bool = True  # False: nothing was done, since it was finished already, or refused
 

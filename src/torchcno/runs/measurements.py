@@ -32,7 +32,7 @@ class Measurement:
     """What a study wants of a trained run: a file in its folder, made from its weights."""
 
     file: str
-    write: Callable[[RunFolder, str], None]  # computed on a device
+    write: Callable[[Path, str], None]  # of a folder, computed on a device
     # The hash of the weights that were measured, and their test error in percent, as far as kept.
     made_with: Callable[[RunFolder], tuple[str | None, float | None]]
 
@@ -50,7 +50,7 @@ class Measurement:
         if not self.is_made(folder):
             if why := self.hindrance(folder):
                 raise FileNotFoundError(why)
-            self.write(RunFolder(folder), device)
+            self.write(folder, device)
 
     def hindrance(self, folder: Path) -> str:
         """Why the run in `folder` cannot be measured; nothing where it can."""
@@ -64,11 +64,12 @@ class Measurement:
         )
 
 
-def measure_resolutions(run: RunFolder, device: str) -> None:
-    """Write resolution.json."""
+def measure_resolutions(folder: Path, device: str) -> None:
+    """Measure the errors of a run on many grids."""
+    run = RunFolder(folder)
     training = run.config().resolution
     resolutions = sorted({int(ratio * training) for ratio in RATIOS})
-    (errors,) = evaluate_runs([run.path], ("test",), resolutions, device=device)
+    (errors,) = evaluate_runs([folder], ("test",), resolutions, device=device)
     write_json({**errors.as_dict(), "weights": run.hash_weights()}, run.resolution_file)
 
 
@@ -107,9 +108,9 @@ def spectra_of(evaluation: Evaluation) -> Spectra:
     )
 
 
-def measure_spectra(run: RunFolder, device: str) -> None:
-    """Write spectra.npz."""
-    (evaluation,) = evaluate_run(run.path, ("test",), device=device)
+def measure_spectra(folder: Path, device: str) -> None:
+    """Measure the spectra of a run on test samples."""
+    run, (evaluation,) = RunFolder(folder), evaluate_run(folder, ("test",), device=device)
     spectra = spectra_of(evaluation)
     arrays: dict[str, Any] = {name: getattr(spectra, name) for name in (*ARRAYS, "error")}
     for name in ("truth", "prediction"):

@@ -56,7 +56,7 @@ def test_what_other_weights_measured_is_missing_until_it_is_made_again(tiny_run,
     copytree(tiny_run, folder)
     measure_spectra(folder, "cpu")
     arrays = dict(np.load(folder / SPECTRA.file))
-    np.savez(folder / SPECTRA.file, **arrays | {"error": 1.1 * arrays["error"]})
+    np.savez(folder / SPECTRA.file, **arrays | {"weights": np.array("others")})
     assert SPECTRA.is_foreign(folder)
     assert f"{name} (spectra.npz)" in missing(Results(tmp_path), "spectra")
     SPECTRA.make(folder, "cpu")
