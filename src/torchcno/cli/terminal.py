@@ -1,22 +1,23 @@
-"""Progress bars and tables on the terminal."""
+"""Progress bars and tables on the terminal; rich is imported when something is shown."""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
+if TYPE_CHECKING:
+    from rich.table import Table
 
 Move = Callable[..., None]  # (done, total, note="")
+
+
+def show(*lines: Table | str) -> None:
+    """Print tables, and lines as they are: brackets in them are no markup."""
+    from rich.console import Console
+
+    for line in lines:
+        Console().print(line, markup=False, highlight=False)
 
 
 @contextmanager
@@ -25,6 +26,16 @@ def progress_bars() -> Iterator[Callable[[str], Move]]:
 
     A bar shows from its first move on. On standard error, so that output can be piped.
     """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TaskID,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=16),
@@ -52,9 +63,13 @@ def table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], words: int = 1
 ) -> Table:
     """A table whose first `words` columns are text; numbers follow, and stand to the right."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
     view = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left")
     for i, column in enumerate(columns):
-        view.add_column(column, justify="left" if i < words else "right")
+        view.add_column(column, justify="left" if i < words else "right", overflow="fold")
     for row in rows:
         view.add_row(*(escape(str(cell)) for cell in row))  # brackets are no markup
     return view

@@ -211,7 +211,7 @@ def run_bench(plan: Plan, only: Sequence[str] = (), watch: Watch | None = None) 
 
     `only` holds names of sections, or names or patterns of rows; empty: everything.
     """
-    chosen = selected(plan, only)
+    chosen = select_rows(plan, only)
     began = time.monotonic()
     report: dict[str, Any] = {**environment(plan), "method": METHOD}
     shares = sum(SECTIONS[section][1] for section in chosen)
@@ -231,7 +231,7 @@ def run_bench(plan: Plan, only: Sequence[str] = (), watch: Watch | None = None) 
     return report
 
 
-def selected(plan: Plan, only: Sequence[str]) -> dict[str, list[Row]]:
+def select_rows(plan: Plan, only: Sequence[str]) -> dict[str, list[Row]]:
     """The rows to measure, by section."""
     rows = {section: make(plan) for section, (make, _) in SECTIONS.items()}
     known = [*rows, *(row.name for of_section in rows.values() for row in of_section)]

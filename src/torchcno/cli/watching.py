@@ -1,0 +1,81 @@
+"""What a run in training shows: what runs where, progress with the time left, and its errors."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torchcno.arithmetic import FIELDS, Precision
+from torchcno.cli import DIVERGED, INTERRUPTED, Stop
+from torchcno.cli.terminal import error_table, progress_bars, show
+from torchcno.runs.config import RunConfig
+from torchcno.runs.operator import pick_device
+from torchcno.runs.train import Watch
+from torchcno.training import Diverged, Epoch, Interrupted
+from torchcno.training.hardware import device_name, extent, is_captured, is_first_process
+from torchcno.training.interruption import terminable
+from torchcno.training.run_folder import RunFolder
+
+ARITHMETIC: dict[Precision, str] = {
+    "32": "float32",
+    "tf32": "products in TF32",
+    "fp16-mixed": "fields in float16",
+    "bf16-mixed": "fields in bfloat16",
+}
+
+
+@contextmanager
+def watch_training(config: RunConfig, go_on: str) -> Iterator[Watch]:
+    """Say what runs, show its progress and, if it is interrupted, the command to `go_on` by."""
+    if not is_first_process(config.hardware):  # of several: one of them speaks
+        try:
+            yield Watch()
+        except Diverged as diverged:
+            raise SystemExit(DIVERGED) from diverged
+        except (Interrupted, KeyboardInterrupt) as interrupted:
+            raise SystemExit(INTERRUPTED) from interrupted
+        return
+    print(describe(config), file=sys.stderr)
+    with progress_bars() as bar:
+        data, training = bar("samples"), bar("epochs")
+
+        def on_epoch(epoch: Epoch) -> None:
+            errors = (epoch.validation_error, epoch.best_validation_error)
+            val, best = ("–" if e is None else f"{100 * e:.3g} %" for e in errors)
+            training(
+                epoch.epoch,
+                config.train.epochs,
+                f", loss {epoch.train_loss:.3g}, error {val}, best {best}",
+            )
+
+        try:
+            with terminable():
+                yield Watch(data, on_epoch)
+        except Diverged as diverged:
+            raise Stop(DIVERGED, str(diverged)) from diverged
+        except (Interrupted, KeyboardInterrupt) as interrupted:
+            raise Stop(INTERRUPTED, f"interrupted; go on with: {go_on}") from interrupted
+
+
+def describe(config: RunConfig) -> str:
+    """What is trained, where and how, in a line."""
+    recipe, device = config.train, pick_device(config.hardware.accelerator)
+    devices, nodes = extent(config.hardware)
+    many = f"{devices * nodes} × " if devices * nodes > 1 else ""
+    how = "operation by operation"
+    if is_captured(recipe, device, devices * nodes):
+        compiled = "compiled, " if recipe.fast == "compiled" else ""
+        how = f"fast, {compiled}a step is one CUDA graph (else: --train.fast off)"
+    if device.type == "cuda" or recipe.precision in FIELDS:
+        how += f", {ARITHMETIC[recipe.precision]}"
+    return f"{config.problem.name}, {config.model} on {many}{device_name(device)}: {how}"
+
+
+def show_result(folder: Path, result: Mapping[str, Any]) -> None:
+    """Print what a run came to; a run's further processes have nothing to say."""
+    if not result:
+        return
+    show(error_table(result["errors"]))
+    further = f"; further: cno evaluate {folder}, cno predict {folder} FILE"
+    print(f"All of it is in {folder}{further if RunFolder(folder).weights.exists() else '.'}")
