@@ -135,7 +135,8 @@ def watch_runs(runs: Sequence[PlannedRun], folder: Path) -> Iterator[Callable[[O
     from rich.console import Console
     from rich.live import Live
 
-    console, outcomes = Console(stderr=True), dict[str, Outcome]()
+    console = Console(stderr=True)
+    outcomes: dict[str, Outcome] = {}
 
     def update(outcome: Outcome) -> None:
         outcomes[outcome.job.folder.name] = outcome
