@@ -22,7 +22,7 @@ class Stop(Exception):  # noqa: N818
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
-        self.code = code
+        self.code, self.message = code, message
 
 
 USAGE = """\
@@ -60,24 +60,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run(words) or 0
     except SystemExit as exit_:  # help was shown, or what is wrong with an option
         return int(exit_.code or 0)
-    except (MemoryError, RuntimeError) as error:
-        if debug or not is_out_of_memory(error):
+    except BaseException as error:
+        answer = explain(error)
+        if debug or answer is None:
             raise
-        code, message = (
-            BAD_INPUT,
-            (
-                f"out of memory ({error}); use smaller batches (--train.batch_size, --batch-size), "
-                "a smaller network or a coarser grid."
-            ),
+    if answer.message:
+        print(f"cno {words[0]}: {answer.message}", file=sys.stderr)
+    return answer.code
+
+
+def explain(error: BaseException) -> Stop | None:
+    """What to tell the user of an `error` that they can do something about; None of others."""
+    if isinstance(error, Stop):
+        return error
+    if isinstance(error, KeyboardInterrupt):
+        return Stop(INTERRUPTED, "interrupted; the same command begins again where it can.")
+    if isinstance(error, ValueError | OSError):
+        return Stop(BAD_INPUT, str(error))
+    # torch has a type for GPUs only.
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    if named or "DefaultCPUAllocator" in str(error):
+        remedy = (
+            "use smaller batches (--train.batch_size, --batch-size), a smaller network or a "
+            "coarser grid."
         )
-    except (ValueError, OSError, Stop, KeyboardInterrupt) as error:
-        if debug:
-            raise
-        code = error.code if isinstance(error, Stop) else BAD_INPUT
-        code = INTERRUPTED if isinstance(error, KeyboardInterrupt) else code
-        message = str(error) or "interrupted; the same command begins again where it can."
-    print(f"cno {words[0]}: {message}", file=sys.stderr)
-    return code
+        return Stop(BAD_INPUT, f"out of memory ({error}); {remedy}")
+    return None
 
 
 def run(words: Sequence[str]) -> int | None:
@@ -106,9 +114,3 @@ def summary(verb: str) -> str:
     """The first line of a verb's help."""
     function = getattr(import_module(f"torchcno.cli.{verb}"), verb)
     return str(function.__doc__).partition("\n")[0]
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether memory ran out, of a GPU or of this machine: on a CPU torch has no type for that."""
-    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    return named or "DefaultCPUAllocator" in str(error)

@@ -7,6 +7,7 @@ import itertools
 import os
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import (
@@ -37,6 +38,7 @@ T = TypeVar("T")
 
 PICTURES = (".png", ".pdf", ".svg", ".jpg")  # what figures are written as
 DEVICES = "auto|cpu|cuda"
+HELP = {"-h", "--help"}
 STYLE = (
     tyro.conf.DisallowNone,
     tyro.conf.FlagCreatePairsOff,
@@ -58,27 +60,13 @@ def _read_numbers(words: list[str]) -> tuple[int, ...]:
         raise ValueError(f"{words[0]} is no list; give numbers such as 32,64,128.") from None
 
 
-def _read_runs(words: list[str]) -> tuple[Path, ...]:
-    if not words:
-        raise ValueError("name the folder of a run, or of several.")
-    return tuple(map(Path, words))
-
-
-def _is_tuple(value: Any) -> bool:
-    return isinstance(value, tuple)
-
-
 Run = Annotated[Path, option("folder of the run")]
-Runs = Annotated[
-    tuple[Path, ...],
-    PrimitiveConstructorSpec("*", "RUN", _read_runs, _is_tuple, lambda it: list(map(str, it))),
-    tyro.conf.arg(help="folders of the runs", help_behavior_hint="(one or more)"),
-]
+Runs = Annotated[tuple[Path, ...], option("folders of the runs", "one or more")]
 Device = Annotated[str, option("where to compute: auto, cpu or cuda")]
 Strings = tyro.conf.UseAppendAction[tuple[str, ...]]  # an option that may be repeated
 Numbers = Annotated[
     tuple[int, ...],
-    PrimitiveConstructorSpec(1, "N,N,...", _read_numbers, _is_tuple, lambda it: list(map(str, it))),
+    PrimitiveConstructorSpec(1, "N,N,...", _read_numbers, lambda it: True, lambda it: [str(it)]),
 ]
 Json = Annotated[Path | None, option("write all numbers to this JSON file", "no file")]
 
@@ -107,7 +95,7 @@ def call(words: Sequence[str]) -> int | None:
             registry=_registry(sections),
         )
     except SystemExit:
-        if asks_for_help(words):
+        if HELP & set(words):
             print(more)  # here, since tyro makes one line of a paragraph
         raise
 
@@ -125,14 +113,9 @@ def leading_names(words: Sequence[str]) -> list[str]:
     return list(itertools.takewhile(lambda word: not word.startswith("-"), words))
 
 
-def asks_for_help(words: Sequence[str]) -> bool:
-    """Whether help is to be shown."""
-    return bool({"-h", "--help"} & set(words))
-
-
 def parse_known(options: type[T], words: Sequence[str], verb: str) -> T:
     """The `options` among `words`, which may hold further ones."""
-    words = [word for word in words if not asks_for_help([word])]
+    words = [word for word in words if word not in HELP]
     return tyro.cli(
         options, prog=f"cno {verb}", args=words, config=STYLE, return_unknown_args=True
     )[0]
@@ -151,29 +134,25 @@ def _registry(sections: Mapping[str, Any]) -> ConstructorRegistry:
         if info.type is _Fields:
             parts = (StructFieldSpec(name, type(it), it) for name, it in sections.items())
             return StructConstructorSpec(_Fields, tuple(parts))
-        for name, config in sections.items():
-            if info.type is type(config):
-                return _section_spec(name, config)
-        return None
+        found = ((name, it) for name, it in sections.items() if info.type is type(it))
+        name, config = next(found, ("", None))
+        if config is None:
+            return None
+
+        def make_tree(**values: Any) -> dict[str, Any]:
+            tree: dict[str, Any] = {}
+            for key, value in values.items():
+                if isinstance(value, _Given):
+                    head, _, inner = key.partition(".")
+                    whole = tree.get(head, to_plain(getattr(config, head)))
+                    whole = {"kind": whole} if isinstance(whole, str) else whole
+                    tree[head] = {**whole, inner: value.value} if inner else value.value
+            return tree
+
+        make_tree.__doc__ = (type(config).__doc__ or "").partition("\n")[0]  # shown in help
+        return StructConstructorSpec(make_tree, tuple(_field_specs(name, config)))
 
     return registry
-
-
-def _section_spec(name: str, config: Any) -> StructConstructorSpec:
-    """The options of one section, which give a plain tree of those that were given."""
-
-    def make_tree(**values: Any) -> dict[str, Any]:
-        tree: dict[str, Any] = {}
-        for key, value in values.items():
-            if isinstance(value, _Given):
-                head, _, inner = key.partition(".")
-                whole = tree.get(head, to_plain(getattr(config, head)))
-                whole = {"kind": whole} if isinstance(whole, str) else whole
-                tree[head] = {**whole, inner: value.value} if inner else value.value
-        return tree
-
-    make_tree.__doc__ = (inspect.getdoc(type(config)) or "").partition("\n")[0]  # shown in help
-    return StructConstructorSpec(make_tree, tuple(_field_specs(name, config)))
 
 
 def _field_specs(where: str, config: Any, prefix: str = "") -> Iterator[StructFieldSpec]:
@@ -182,9 +161,10 @@ def _field_specs(where: str, config: Any, prefix: str = "") -> Iterator[StructFi
     for field in dataclasses.fields(config):
         if prefix and field.name == "kind":
             continue  # the dataclass itself is given by its kind
-        value, name = getattr(config, field.name), f"{prefix}{field.name}"
-        metavar = "|".join(field.metadata.get("choices", ())) or _metavar(hints[field.name])
-        word = _word(f"{where}.{name}", hints[field.name], metavar)
+        name, hint, value = f"{prefix}{field.name}", hints[field.name], getattr(config, field.name)
+        metavar = "|".join(field.metadata.get("choices", ())) or _metavar(hint)
+        read = partial(_read_word, f"{where}.{name}", hint)
+        word = PrimitiveConstructorSpec(1, metavar, read, lambda it: True, lambda it: [str(it)])
         shown = "null" if value is None else str(getattr(value, "kind", to_plain(value)))
         kind: Any = Annotated[Any, word, option(field.metadata.get("help", ""), shown)]
         yield StructFieldSpec(name, kind, value)
@@ -192,22 +172,16 @@ def _field_specs(where: str, config: Any, prefix: str = "") -> Iterator[StructFi
             yield from _field_specs(where, value, f"{name}.")
 
 
-def _word(name: str, hint: Any, metavar: str) -> PrimitiveConstructorSpec[_Given]:
-    """An option of one word, which is read as a configuration file is."""
-
-    def read(words: list[str]) -> _Given:
-        plain = words[0]
-        with contextlib.suppress(yaml.YAMLError):
-            plain = yaml.safe_load(words[0])
-        with contextlib.suppress(ValueError):  # `32` is a precision, too
-            convert(words[0], hint, name)
-            plain = plain if plain is None else words[0]
-        convert(plain, hint, name)
-        return _Given(plain)
-
-    return PrimitiveConstructorSpec(
-        1, metavar, read, lambda value: True, lambda value: [str(value)]
-    )
+def _read_word(name: str, hint: Any, words: list[str]) -> _Given:
+    """The value of the field `name`, read as in a configuration file."""
+    plain = words[0]
+    with contextlib.suppress(yaml.YAMLError):
+        plain = yaml.safe_load(words[0])
+    with contextlib.suppress(ValueError):  # to YAML, `32` and `off` are no names
+        convert(words[0], hint, name)
+        plain = plain if plain is None else words[0]
+    convert(plain, hint, name)
+    return _Given(plain)
 
 
 def _metavar(hint: Any) -> str:

@@ -49,6 +49,8 @@ def audit(
     from torchcno.runs.audit import audit_report, audit_run
     from torchcno.runs.evaluate import run_names
 
+    if not runs:
+        raise ValueError("name the folder of a run, or of several.")
     check_target(plot, PICTURES)
     check_target(json)
     if not threshold > 0:

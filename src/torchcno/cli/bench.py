@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from torchcno.cli.arguments import Device, check_target, option
-from torchcno.cli.terminal import progress_bars, show, table
+from torchcno.cli.terminal import number, progress_bars, show, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -105,34 +105,13 @@ def show_report(report: Mapping[str, Any]) -> None:
 def section_table(section: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
     """Time and memory of a call, and its time for a unit of work over that of another row."""
     title, unit, key, other = TITLES[section]
-
-    def ratio(row: Mapping[str, Any]) -> float | None:
+    lines = []
+    for name, row in rows.items():
         ratios = row.get("ratios", {})
-        return ratios.get(other, next(reversed(ratios.values()), None))
-
-    columns = ["", "ms", "±", unit, "GiB", f"over {other}"]
-    return table(
-        title,
-        columns,
-        (
-            (
-                name,
-                number(row.get("milliseconds")),
-                spread(row),
-                number(row.get(key)),
-                number(row.get("peak_gib")),
-                number(ratio(row)),
-            )
-            for name, row in rows.items()
-        ),
-    )
-
-
-def number(value: float | None) -> str:
-    """Three digits, without an exponent; a dash where there is no number."""
-    if value is None:
-        return "–"
-    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+        ratio = ratios.get(other, next(reversed(ratios.values()), None))
+        values = (row.get(key), row.get("peak_gib"), ratio)
+        lines.append((name, number(row.get("milliseconds")), spread(row), *map(number, values)))
+    return table(title, ["", "ms", "±", unit, "GiB", f"over {other}"], lines)
 
 
 def spread(row: Mapping[str, Any]) -> str:

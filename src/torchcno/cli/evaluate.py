@@ -53,6 +53,8 @@ def evaluate(
     from torchcno.disk import write_json
     from torchcno.runs.evaluate import EVALUATED, evaluate_runs, save_evaluations
 
+    if not runs:
+        raise ValueError("name the folder of a run, or of several.")
     if save and len(runs) > 1:
         raise ValueError("--save is for one run; evaluate the others by themselves.")
     for picture in (plot, spectra):

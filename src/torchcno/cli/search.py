@@ -11,7 +11,7 @@ from tyro.conf import OmitArgPrefixes
 
 from torchcno.cli import INTERRUPTED, MISSED, Stop
 from torchcno.cli.arguments import Fields, Strings, option
-from torchcno.cli.terminal import error_table, progress_bars, show, table
+from torchcno.cli.terminal import error_table, number, progress_bars, show, table
 from torchcno.cli.train import ModelName, ProblemName, RunOptions, configure, find_sections
 
 if TYPE_CHECKING:
@@ -142,15 +142,15 @@ def watch_trials(trials: int) -> Iterator[Callable[[Study], None]]:
 def trial_table(rows: Sequence[TrialRow]) -> Table:
     """The trials, best first."""
     ranked = sorted(rows, key=lambda row: (row.validation_error is None, row.percent, row.number))
-    body = (
+    body = [
         (
             row.number,
             f"{row.percent:.3g}" if row.validation_error is not None else row.state,
-            "–" if row.parameters is None else f"{row.parameters / 1e6:.3g}",
-            "–" if row.seconds_per_epoch is None else f"{row.seconds_per_epoch:.3g}",
+            number(row.parameters, 1e6),
+            number(row.seconds_per_epoch),
             ", ".join(f"{name.split('.')[1]} {value}" for name, value in row.choice.items()),
         )
         for row in ranked
-    )
+    ]
     columns = ["trial", "error %", "10⁶ parameters", "s/epoch", "configuration"]
     return table("validation errors, best first", columns, body)

@@ -75,19 +75,23 @@ def table(
     return view
 
 
+def number(value: float | None, scale: float = 1.0) -> str:
+    """`value` over `scale` by three digits, without an exponent; a dash where there is none."""
+    if value is None:
+        return "–"
+    return f"{value / scale:.0f}" if abs(value / scale) >= 1000 else f"{value / scale:.3g}"
+
+
 def error_table(errors: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Table:
     """Median errors in percent, on fields scaled to [0, 1] and on physical ones."""
-    metrics = ("relative_l1", "relative_l2", "relative_h1")
-    rows = (
-        (
-            name,
-            *(
-                f"{summary[f'{metric}_median_percent'][space]:.3g}"
-                for space in ("normalized", "physical")
-                for metric in metrics
-            ),
-        )
+    medians = [
+        (f"{metric}_median_percent", space)
+        for space in ("normalized", "physical")
+        for metric in ("relative_l1", "relative_l2", "relative_h1")
+    ]
+    rows = [
+        (name, *(f"{summary[metric][space]:.3g}" for metric, space in medians))
         for name, summary in errors.items()
-    )
+    ]
     title = "relative error in percent, median over samples"
     return table(title, ["", "scaled L1", "L2", "H1", "physical L1", "L2", "H1"], rows)

@@ -11,8 +11,8 @@ from tyro.conf import OmitArgPrefixes
 
 from torchcno.cli.arguments import (
     DEVICES,
+    HELP,
     Fields,
-    asks_for_help,
     leading_names,
     option,
     parse_known,
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from torchcno.runs.config import RunConfig
 
 HARDWARE = {name: name for name in ("devices", "nodes", "strategy")} | {"device": "accelerator"}
-
 
 ProblemName = Annotated[str | None, option("what to learn", "that of --config")]
 ModelName = Annotated[str | None, option("what learns it", "that of --config")]
@@ -35,7 +34,7 @@ class RunOptions:
     out: Annotated[Path | None, option("folder of the run, a new one", "none; give it")] = None
     config: Annotated[Path | None, option("YAML file, as a run's config.yaml", "none")] = None
     preset: Annotated[str | None, option("as published, or ours", "best", "paper|best")] = None
-    seed: Annotated[int | None, option("of the weights and the order of samples", "0")] = None
+    seed: Annotated[int | None, option("seed of weights and order of samples", "0")] = None
     resolution: Annotated[int | None, option("points per axis", "the paper's number")] = None
     data: Annotated[Path | None, option("folder of data files", "the data folder")] = None
     device: Annotated[str | None, option("where to compute", "auto", DEVICES)] = None
@@ -109,7 +108,7 @@ def find_sections(words: Sequence[str]) -> dict[str, Any]:
     """Problem, model and recipe of the run that `words` name; every field of them is an option."""
     verb, names = words[0], leading_names(words[1:])
     run = parse_known(RunOptions, words[1:], verb)
-    if len(names) < 2 and run.config is None and asks_for_help(words):
+    if len(names) < 2 and run.config is None and HELP & set(words):
         return {}
     from torchcno.models import MODELS
     from torchcno.problems import PROBLEMS

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -28,34 +28,30 @@ ARITHMETIC: dict[Precision, str] = {
 @contextmanager
 def watch_training(config: RunConfig, go_on: str) -> Iterator[Watch]:
     """Say what runs, show its progress and, if it is interrupted, the command to `go_on` by."""
-    if not is_first_process(config.hardware):  # of several: one of them speaks
-        try:
-            yield Watch()
-        except Diverged as diverged:
-            raise SystemExit(DIVERGED) from diverged
-        except (Interrupted, KeyboardInterrupt) as interrupted:
-            raise SystemExit(INTERRUPTED) from interrupted
-        return
+    speaks = is_first_process(config.hardware)  # of several processes, one
+    try:
+        with _progress(config) if speaks else nullcontext(Watch()) as watch:
+            yield watch
+    except Diverged as diverged:
+        raise Stop(DIVERGED, str(diverged) if speaks else "") from diverged
+    except (Interrupted, KeyboardInterrupt) as interrupted:
+        words = f"interrupted; go on with: {go_on}" if speaks else ""
+        raise Stop(INTERRUPTED, words) from interrupted
+
+
+@contextmanager
+def _progress(config: RunConfig) -> Iterator[Watch]:
     print(describe(config), file=sys.stderr)
-    with progress_bars() as bar:
+    with progress_bars() as bar, terminable():
         data, training = bar("samples"), bar("epochs")
 
         def on_epoch(epoch: Epoch) -> None:
             errors = (epoch.validation_error, epoch.best_validation_error)
             val, best = ("–" if e is None else f"{100 * e:.3g} %" for e in errors)
-            training(
-                epoch.epoch,
-                config.train.epochs,
-                f", loss {epoch.train_loss:.3g}, error {val}, best {best}",
-            )
+            note = f", loss {epoch.train_loss:.3g}, error {val}, best {best}"
+            training(epoch.epoch, config.train.epochs, note)
 
-        try:
-            with terminable():
-                yield Watch(data, on_epoch)
-        except Diverged as diverged:
-            raise Stop(DIVERGED, str(diverged)) from diverged
-        except (Interrupted, KeyboardInterrupt) as interrupted:
-            raise Stop(INTERRUPTED, f"interrupted; go on with: {go_on}") from interrupted
+        yield Watch(data, on_epoch)
 
 
 def describe(config: RunConfig) -> str:
