@@ -68,7 +68,7 @@ def describe(config: RunConfig) -> str:
     return f"{config.problem.name}, {config.model} on {many}{device_name(device)}: {how}"
 
 
-def show_result(folder: Path, result: Mapping[str, Any]) -> None:
+def show_result(folder: Path, result: Mapping[str, Any] | None) -> None:
     """Print what a run came to; a run's further processes have nothing to say."""
     if not result:
         return
