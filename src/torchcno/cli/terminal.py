@@ -84,14 +84,18 @@ def number(value: float | None, scale: float = 1.0) -> str:
 
 def error_table(errors: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Table:
     """Median errors in percent, on fields scaled to [0, 1] and on physical ones."""
-    medians = [
-        (f"{metric}_median_percent", space)
-        for space in ("normalized", "physical")
-        for metric in ("relative_l1", "relative_l2", "relative_h1")
-    ]
+    median = "_median_percent"
+    known = next(iter(errors.values()), {})
+    metrics = [name for name in known if name.endswith(median)]
     rows = [
-        (name, *(f"{summary[metric][space]:.3g}" for metric, space in medians))
+        (
+            name,
+            *(f"{summary[metric]['normalized']:.3g}" for metric in metrics),
+            *(f"{summary[metric]['physical']:.3g}" for metric in metrics),
+        )
         for name, summary in errors.items()
     ]
+    names = [name.removesuffix(median).removeprefix("relative_").upper() for name in metrics]
+    first, *others = names or [""]
     title = "relative error in percent, median over samples"
-    return table(title, ["", "scaled L1", "L2", "H1", "physical L1", "L2", "H1"], rows)
+    return table(title, ["", f"scaled {first}", *others, f"physical {first}", *others], rows)
