@@ -43,8 +43,8 @@ def test_the_first_line_says_what_runs_where_and_how(cno, tiny, tmp_path, monkey
     ):
         config = RunConfig.resolve("wave", "fno", hardware=Hardware("cuda", **hardware))
         config = replace(config, train=replace(config.train, **recipe))
-        assert how in watching.describe(config)
-        assert watching.describe(config).startswith("wave, fno on ")
+        assert how in watching.describe_run(config)
+        assert watching.describe_run(config).startswith("wave, fno on ")
 
 
 def test_a_run_can_be_repeated_from_its_configuration(cno, run_folder, tmp_path):

@@ -47,7 +47,7 @@ STYLE = (
 )
 
 
-def option(help: str, default: str | None = None, metavar: str | None = None) -> Any:
+def describe(help: str, default: str | None = None, metavar: str | None = None) -> Any:
     """What help says of an option, for its annotation: `default` holds where it is left out."""
     hint = None if default is None else f"(default: {default})"
     return tyro.conf.arg(help=help, help_behavior_hint=hint, metavar=metavar)
@@ -60,15 +60,15 @@ def _read_numbers(words: list[str]) -> tuple[int, ...]:
         raise ValueError(f"{words[0]} is no list; give numbers such as 32,64,128.") from None
 
 
-Run = Annotated[Path, option("folder of the run")]
-Runs = Annotated[tuple[Path, ...], option("folders of the runs", "one or more")]
-Device = Annotated[str, option("where to compute: auto, cpu or cuda")]
+Run = Annotated[Path, describe("folder of the run")]
+Runs = Annotated[tuple[Path, ...], describe("folders of the runs", "one or more")]
+Device = Annotated[str, describe("where to compute: auto, cpu or cuda")]
 Strings = tyro.conf.UseAppendAction[tuple[str, ...]]  # an option that may be repeated
 Numbers = Annotated[
     tuple[int, ...],
     PrimitiveConstructorSpec(1, "N,N,...", _read_numbers, lambda it: True, lambda it: [str(it)]),
 ]
-Json = Annotated[Path | None, option("write all numbers to this JSON file", "no file")]
+Json = Annotated[Path | None, describe("write all numbers to this JSON file", "no file")]
 
 
 class _Fields(dict[str, Any]):
@@ -166,7 +166,7 @@ def _field_specs(where: str, config: Any, prefix: str = "") -> Iterator[StructFi
         read = partial(_read_word, f"{where}.{name}", hint)
         word = PrimitiveConstructorSpec(1, metavar, read, lambda it: True, lambda it: [str(it)])
         shown = "null" if value is None else str(getattr(value, "kind", to_plain(value)))
-        kind: Any = Annotated[Any, word, option(field.metadata.get("help", ""), shown)]
+        kind: Any = Annotated[Any, word, describe(field.metadata.get("help", ""), shown)]
         yield StructFieldSpec(name, kind, value)
         if dataclasses.is_dataclass(value):
             yield from _field_specs(where, value, f"{name}.")

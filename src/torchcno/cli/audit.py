@@ -13,7 +13,7 @@ from torchcno.cli.arguments import (
     Numbers,
     Runs,
     check_target,
-    option,
+    describe,
 )
 from torchcno.cli.terminal import show, table
 
@@ -27,12 +27,12 @@ def audit(
     runs: Runs,
     /,
     *,
-    threshold: Annotated[float, option("the largest error allowed")] = 0.01,
-    samples: Annotated[int, option("inputs to look at")] = 4,
-    split: Annotated[str, option("where they come from: train, val, test or ood")] = "test",
-    resolutions: Annotated[Numbers, option("points per axis", "1/2 to 2 times training's")] = (),
+    threshold: Annotated[float, describe("the largest error allowed")] = 0.01,
+    samples: Annotated[int, describe("inputs to look at")] = 4,
+    split: Annotated[str, describe("where they come from: train, val, test or ood")] = "test",
+    resolutions: Annotated[Numbers, describe("points per axis", "1/2 to 2 times training's")] = (),
     json: Json = None,
-    plot: Annotated[Path | None, option("draw the runs side by side", "no picture")] = None,
+    plot: Annotated[Path | None, describe("draw the runs side by side", "no picture")] = None,
     device: Device = "auto",
 ) -> int:
     """Measure the aliasing of trained runs, end to end and layer by layer.

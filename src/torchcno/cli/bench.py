@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from torchcno.cli.arguments import Device, check_target, option
+from torchcno.cli.arguments import Device, check_target, describe
 from torchcno.cli.terminal import number, progress_bars, show, table
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ TITLES = {
 def bench(
     *,
     device: Device = "auto",
-    out: Annotated[Path | None, option("write all numbers to this file", "no file")] = None,
-    seconds: Annotated[float | None, option("to measure", "50 on cuda, 180 on cpu")] = None,
-    only: Annotated[str, option("sections, rows or patterns of rows: A,B", "everything")] = "",
+    out: Annotated[Path | None, describe("write all numbers to this file", "no file")] = None,
+    seconds: Annotated[float | None, describe("to measure", "50 on cuda, 180 on cpu")] = None,
+    only: Annotated[str, describe("sections, rows or patterns of rows: A,B", "everything")] = "",
 ) -> None:
     """Measure speed and memory of networks and solvers, side by side.
 

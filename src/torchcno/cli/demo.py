@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from torchcno.cli import MISSED, Stop
-from torchcno.cli.arguments import option
+from torchcno.cli.arguments import describe
 from torchcno.cli.terminal import error_table, show, table
 
 if TYPE_CHECKING:
     from torchcno.runs.demo import Tour
 
 
-def demo(*, out: Annotated[Path, option("folder for all of it")] = Path("demo")) -> None:
+def demo(*, out: Annotated[Path, describe("folder for all of it")] = Path("demo")) -> None:
     """Take the tour: make data, train, evaluate and draw.
 
     It makes Poisson data, trains a small CNO, evaluates it in and out of

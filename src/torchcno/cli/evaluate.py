@@ -14,7 +14,7 @@ from torchcno.cli.arguments import (
     Runs,
     Strings,
     check_target,
-    option,
+    describe,
 )
 from torchcno.cli.terminal import error_table, show, table
 
@@ -28,15 +28,17 @@ def evaluate(
     runs: Runs,
     /,
     *,
-    split: Annotated[Strings, option("train, val, test or ood; repeatable", "test and ood")] = (),
-    resolutions: Annotated[Numbers, option("points per axis", "as in training")] = (),
-    samples: Annotated[int | None, option("samples per split", "the paper's number")] = None,
+    split: Annotated[Strings, describe("train, val, test or ood; repeatable", "test and ood")] = (),
+    resolutions: Annotated[Numbers, describe("points per axis", "as in training")] = (),
+    samples: Annotated[int | None, describe("samples per split", "the paper's number")] = None,
     save: Annotated[
-        Path | None, option("write every sample to this NetCDF file", "no file")
+        Path | None, describe("write every sample to this NetCDF file", "no file")
     ] = None,
     json: Json = None,
-    plot: Annotated[Path | None, option("draw error against resolution", "no picture")] = None,
-    spectra: Annotated[Path | None, option("draw spectra of the first split", "no picture")] = None,
+    plot: Annotated[Path | None, describe("draw error against resolution", "no picture")] = None,
+    spectra: Annotated[
+        Path | None, describe("draw spectra of the first split", "no picture")
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Measure the errors of trained runs, in and out of distribution.

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Annotated
 
-from torchcno.cli.arguments import Device, Run, option
+from torchcno.cli.arguments import Device, Run, describe
 
 
 def export(
-    run: Run, /, *, out: Annotated[Path, option("folder to write")], device: Device = "auto"
+    run: Run, /, *, out: Annotated[Path, describe("folder to write")], device: Device = "auto"
 ) -> None:
     """Write what prediction needs of a trained run, in half precision.
 

@@ -4,25 +4,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from torchcno.cli.arguments import Fields, Strings, leading_names, option
+from torchcno.cli.arguments import Fields, Strings, describe, leading_names
 from torchcno.cli.terminal import progress_bars
 
 
 def generate(
     problem: Annotated[
-        str | None, option("what to solve; `cno problems` lists them", "--all")
+        str | None, describe("what to solve; `cno problems` lists them", "--all")
     ] = None,
     /,
     *,
-    all: Annotated[bool, option("every problem, at the paper's sizes")] = False,
-    split: Annotated[Strings, option("train, val, test or ood; may be repeated", "all four")] = (),
-    samples: Annotated[int | None, option("samples per split", "the paper's number")] = None,
-    resolution: Annotated[int | None, option("points per axis", "the paper's number")] = None,
-    seed: Annotated[int, option("another seed makes other samples")] = 0,
-    out: Annotated[Path | None, option("folder of the files", "the data folder")] = None,
-    workers: Annotated[int | None, option("processes", "one per core")] = None,
-    device: Annotated[str, option("where the PDE is solved: cpu or cuda")] = "cpu",
-    overwrite: Annotated[bool, option("replace a file of other options")] = False,
+    all: Annotated[bool, describe("every problem, at the paper's sizes")] = False,
+    split: Annotated[
+        Strings, describe("train, val, test or ood; may be repeated", "all four")
+    ] = (),
+    samples: Annotated[int | None, describe("samples per split", "the paper's number")] = None,
+    resolution: Annotated[int | None, describe("points per axis", "the paper's number")] = None,
+    seed: Annotated[int, describe("another seed makes other samples")] = 0,
+    out: Annotated[Path | None, describe("folder of the files", "the data folder")] = None,
+    workers: Annotated[int | None, describe("processes", "one per core")] = None,
+    device: Annotated[str, describe("where the PDE is solved: cpu or cuda")] = "cpu",
+    overwrite: Annotated[bool, describe("replace a file of other options")] = False,
     fields: Fields,
 ) -> None:
     """Make data files: inputs, and the outputs that a solver finds for them.

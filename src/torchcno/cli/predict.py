@@ -3,16 +3,16 @@
 from pathlib import Path
 from typing import Annotated
 
-from torchcno.cli.arguments import Device, Run, check_target, option
+from torchcno.cli.arguments import Device, Run, check_target, describe
 
 
 def predict(
     run: Run,
-    input: Annotated[Path, option("a .npy or .nc file")],
+    input: Annotated[Path, describe("a .npy or .nc file")],
     /,
     *,
-    out: Annotated[Path, option("a .npy or .nc file to write")],
-    batch_size: Annotated[int, option("samples at once")] = 32,
+    out: Annotated[Path, describe("a .npy or .nc file to write")],
+    batch_size: Annotated[int, describe("samples at once")] = 32,
     device: Device = "auto",
 ) -> None:
     """Apply a trained run to a file of inputs.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.constructors import PrimitiveConstructorSpec
 
-from torchcno.cli.arguments import PICTURES, check_target, option
+from torchcno.cli.arguments import PICTURES, check_target, describe
 from torchcno.cli.terminal import show, table
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ Plot = Annotated[
 
 
 def problems(
-    name: Annotated[str | None, option("the problem to explain", "all, one line each")] = None,
+    name: Annotated[str | None, describe("the problem to explain", "all, one line each")] = None,
     /,
     *,
-    plot: Annotated[Plot, option("draw inputs and outputs to FILE", "NAME.png")] = None,
-    seed: Annotated[int, option("which samples are drawn")] = 0,
+    plot: Annotated[Plot, describe("draw inputs and outputs to FILE", "NAME.png")] = None,
+    seed: Annotated[int, describe("which samples are drawn")] = 0,
 ) -> None:
     """List the problems, explain one, or draw one.
 

@@ -4,15 +4,15 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-from torchcno.cli.arguments import option
+from torchcno.cli.arguments import describe
 
 
 def report(
-    results: Annotated[Path, option("the --out folder of `cno study`")],
+    results: Annotated[Path, describe("the --out folder of `cno study`")],
     /,
     *,
-    out: Annotated[Path, option("the page")] = Path("report.html"),
-    markdown: Annotated[Path | None, option("page whose Table 1 is renewed", "none")] = None,
+    out: Annotated[Path, describe("the page")] = Path("report.html"),
+    markdown: Annotated[Path | None, describe("page whose Table 1 is renewed", "none")] = None,
 ) -> None:
     """Write one page of all results, beside the paper's.
 

@@ -4,17 +4,17 @@ import sys
 from dataclasses import replace
 from typing import Annotated
 
-from torchcno.cli.arguments import DEVICES, Run, option
+from torchcno.cli.arguments import DEVICES, Run, describe
 
 
 def resume(
     run: Run,
     /,
     *,
-    device: Annotated[str | None, option("where to compute", "as before", DEVICES)] = None,
-    devices: Annotated[int | None, option("devices per node", "as before")] = None,
-    nodes: Annotated[int | None, option("nodes of the run", "as before")] = None,
-    strategy: Annotated[str | None, option("of several devices", "as before", "ddp|fsdp")] = None,
+    device: Annotated[str | None, describe("where to compute", "as before", DEVICES)] = None,
+    devices: Annotated[int | None, describe("devices per node", "as before")] = None,
+    nodes: Annotated[int | None, describe("nodes of the run", "as before")] = None,
+    strategy: Annotated[str | None, describe("of several devices", "as before", "ddp|fsdp")] = None,
 ) -> None:
     """Go on with an interrupted run.
 

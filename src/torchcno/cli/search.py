@@ -10,7 +10,7 @@ import yaml
 from tyro.conf import OmitArgPrefixes
 
 from torchcno.cli import INTERRUPTED, MISSED, Stop
-from torchcno.cli.arguments import Fields, Strings, option
+from torchcno.cli.arguments import Fields, Strings, describe
 from torchcno.cli.terminal import error_table, number, progress_bars, show, table
 from torchcno.cli.train import ModelName, ProblemName, RunOptions, configure, find_sections
 
@@ -28,15 +28,17 @@ def search(
     model: ModelName = None,
     /,
     *,
-    trials: Annotated[int, option("configurations in all")] = 30,
-    sampler: Annotated[str, option("how they are drawn", metavar="random|tpe")] = "random",
-    pruner: Annotated[str, option("which are stopped early", metavar="none|halving")] = "none",
-    max_parameters: Annotated[float | None, option("the most of a trial, as 1e6", "any")] = None,
-    range: Annotated[Strings, option("FIELD=A,B to choose from; repeatable", "the authors'")] = (),
-    storage: Annotated[str | None, option("URL of a database", "OUT/study.db")] = None,
-    jobs: Annotated[int | None, option("trials at a time", "what fits here")] = None,
-    cluster: Annotated[str | None, option("address of a dask scheduler", "this machine")] = None,
-    gpus: Annotated[float, option("GPUs that a trial needs on the cluster")] = 0.0,
+    trials: Annotated[int, describe("configurations in all")] = 30,
+    sampler: Annotated[str, describe("how they are drawn", metavar="random|tpe")] = "random",
+    pruner: Annotated[str, describe("which are stopped early", metavar="none|halving")] = "none",
+    max_parameters: Annotated[float | None, describe("the most of a trial, as 1e6", "any")] = None,
+    range: Annotated[
+        Strings, describe("FIELD=A,B to choose from; repeatable", "the authors'")
+    ] = (),
+    storage: Annotated[str | None, describe("URL of a database", "OUT/study.db")] = None,
+    jobs: Annotated[int | None, describe("trials at a time", "what fits here")] = None,
+    cluster: Annotated[str | None, describe("address of a dask scheduler", "this machine")] = None,
+    gpus: Annotated[float, describe("GPUs that a trial needs on the cluster")] = 0.0,
     run: OmitArgPrefixes[RunOptions],
     fields: Fields,
 ) -> None:

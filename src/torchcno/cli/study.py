@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from torchcno.cli import INTERRUPTED, MISSED, Stop
-from torchcno.cli.arguments import Device, option
+from torchcno.cli.arguments import Device, describe
 from torchcno.cli.terminal import show, table
 
 if TYPE_CHECKING:
@@ -25,20 +25,20 @@ ROWS = 12  # of the live table
 
 
 def study(
-    name: Annotated[str | None, option("the study", "list them")] = None,
+    name: Annotated[str | None, describe("the study", "list them")] = None,
     /,
     *,
-    budget: Annotated[str, option("how long the runs are", metavar="paper|best|quick")] = "paper",
-    out: Annotated[Path, option("folder of the results")] = Path("results"),
-    only: Annotated[str, option("only runs whose names match this pattern")] = "*",
-    dry_run: Annotated[bool, option("show the plan and what it costs, and stop")] = False,
+    budget: Annotated[str, describe("how long the runs are", metavar="paper|best|quick")] = "paper",
+    out: Annotated[Path, describe("folder of the results")] = Path("results"),
+    only: Annotated[str, describe("only runs whose names match this pattern")] = "*",
+    dry_run: Annotated[bool, describe("show the plan and what it costs, and stop")] = False,
     jobs: Annotated[
-        int | None, option("runs at a time; 0: in this process", "what fits, and 0 for quick")
+        int | None, describe("runs at a time; 0: in this process", "what fits, and 0 for quick")
     ] = None,
-    cluster: Annotated[str | None, option("address of a dask scheduler", "this machine")] = None,
-    data: Annotated[Path | None, option("folder of the data files", "the data folder")] = None,
+    cluster: Annotated[str | None, describe("address of a dask scheduler", "this machine")] = None,
+    data: Annotated[Path | None, describe("folder of the data files", "the data folder")] = None,
     device: Device = "auto",
-    fast: Annotated[str, option("as --train.fast", metavar="auto|compiled|off")] = "auto",
+    fast: Annotated[str, describe("as --train.fast", metavar="auto|compiled|off")] = "auto",
 ) -> None:
     """Run the experiments of a table or figure of the paper.
 

@@ -13,8 +13,8 @@ from torchcno.cli.arguments import (
     DEVICES,
     HELP,
     Fields,
+    describe,
     leading_names,
-    option,
     parse_known,
 )
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 
 HARDWARE = {name: name for name in ("devices", "nodes", "strategy")} | {"device": "accelerator"}
 
-ProblemName = Annotated[str | None, option("what to learn", "that of --config")]
-ModelName = Annotated[str | None, option("what learns it", "that of --config")]
+ProblemName = Annotated[str | None, describe("what to learn", "that of --config")]
+ModelName = Annotated[str | None, describe("what learns it", "that of --config")]
 
 
 @dataclass(frozen=True)
 class RunOptions:
     """What decides a run, beside the fields of its problem, its model and its recipe."""
 
-    out: Annotated[Path | None, option("folder of the run, a new one", "none; give it")] = None
-    config: Annotated[Path | None, option("YAML file, as a run's config.yaml", "none")] = None
-    preset: Annotated[str | None, option("as published, or ours", "best", "paper|best")] = None
-    seed: Annotated[int | None, option("seed of weights and order of samples", "0")] = None
-    resolution: Annotated[int | None, option("points per axis", "the paper's number")] = None
-    data: Annotated[Path | None, option("folder of data files", "the data folder")] = None
-    device: Annotated[str | None, option("where to compute", "auto", DEVICES)] = None
-    devices: Annotated[int | None, option("devices per node", "1")] = None
-    nodes: Annotated[int | None, option("nodes of the run", "1")] = None
-    strategy: Annotated[str | None, option("fsdp divides the weights", "ddp", "ddp|fsdp")] = None
-    tensorboard: Annotated[bool, option("draw curves for TensorBoard, too")] = False
+    out: Annotated[Path | None, describe("folder of the run, a new one", "none; give it")] = None
+    config: Annotated[Path | None, describe("YAML file, as a run's config.yaml", "none")] = None
+    preset: Annotated[str | None, describe("as published, or ours", "best", "paper|best")] = None
+    seed: Annotated[int | None, describe("seed of weights and order of samples", "0")] = None
+    resolution: Annotated[int | None, describe("points per axis", "the paper's number")] = None
+    data: Annotated[Path | None, describe("folder of data files", "the data folder")] = None
+    device: Annotated[str | None, describe("where to compute", "auto", DEVICES)] = None
+    devices: Annotated[int | None, describe("devices per node", "1")] = None
+    nodes: Annotated[int | None, describe("nodes of the run", "1")] = None
+    strategy: Annotated[str | None, describe("fsdp divides the weights", "ddp", "ddp|fsdp")] = None
+    tensorboard: Annotated[bool, describe("draw curves for TensorBoard, too")] = False
 
     def tree(self, names: Sequence[str]) -> dict[str, Any]:
         """The run of the file, the `names` of problem and model, and these options."""

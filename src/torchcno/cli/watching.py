@@ -41,7 +41,7 @@ def watch_training(config: RunConfig, go_on: str) -> Iterator[Watch]:
 
 @contextmanager
 def _progress(config: RunConfig) -> Iterator[Watch]:
-    print(describe(config), file=sys.stderr)
+    print(describe_run(config), file=sys.stderr)
     with progress_bars() as bar, terminable():
         data, training = bar("samples"), bar("epochs")
 
@@ -54,7 +54,7 @@ def _progress(config: RunConfig) -> Iterator[Watch]:
         yield Watch(data, on_epoch)
 
 
-def describe(config: RunConfig) -> str:
+def describe_run(config: RunConfig) -> str:
     """What is trained, where and how, in a line."""
     recipe, device = config.train, pick_device(config.hardware.accelerator)
     devices, nodes = extent(config.hardware)
