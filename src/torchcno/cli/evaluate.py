@@ -36,9 +36,7 @@ def evaluate(
     ] = None,
     json: Json = None,
     plot: Annotated[Path | None, describe("draw error against resolution", "no picture")] = None,
-    spectra: Annotated[
-        Path | None, describe("draw spectra of the first split", "no picture")
-    ] = None,
+    spectra: Annotated[Path | None, describe("draw spectra of one split", "no picture")] = None,
     device: Device = "auto",
 ) -> None:
     """Measure the errors of trained runs, in and out of distribution.

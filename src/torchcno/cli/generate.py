@@ -15,9 +15,7 @@ def generate(
     /,
     *,
     all: Annotated[bool, describe("every problem, at the paper's sizes")] = False,
-    split: Annotated[
-        Strings, describe("train, val, test or ood; may be repeated", "all four")
-    ] = (),
+    split: Annotated[Strings, describe("train, val, test or ood; repeatable", "all four")] = (),
     samples: Annotated[int | None, describe("samples per split", "the paper's number")] = None,
     resolution: Annotated[int | None, describe("points per axis", "the paper's number")] = None,
     seed: Annotated[int, describe("another seed makes other samples")] = 0,

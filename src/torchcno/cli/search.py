@@ -32,9 +32,7 @@ def search(
     sampler: Annotated[str, describe("how they are drawn", metavar="random|tpe")] = "random",
     pruner: Annotated[str, describe("which are stopped early", metavar="none|halving")] = "none",
     max_parameters: Annotated[float | None, describe("the most of a trial, as 1e6", "any")] = None,
-    range: Annotated[
-        Strings, describe("FIELD=A,B to choose from; repeatable", "the authors'")
-    ] = (),
+    range: Annotated[Strings, describe("FIELD=A,B to draw from; repeatable", "the authors'")] = (),
     storage: Annotated[str | None, describe("URL of a database", "OUT/study.db")] = None,
     jobs: Annotated[int | None, describe("trials at a time", "what fits here")] = None,
     cluster: Annotated[str | None, describe("address of a dask scheduler", "this machine")] = None,
