@@ -22,7 +22,7 @@ from torchcno.paper.report.cells import percent
 from torchcno.paper.report.results import Results
 from torchcno.paper.report.tables import all_tables
 from torchcno.paper.studies import BUDGETS, planned
-from torchcno.runs.config import read_config
+from torchcno.runs.folder import read_config
 from torchcno.runs.jobs import Job, Outcome
 
 CHROMIUM = shutil.which("chromium")

@@ -119,7 +119,7 @@ def change_table(runs: Sequence[RunErrors], split: str) -> Table:
 
 def refuse_other_resolutions(runs: Sequence[Path], resolutions: Sequence[int]) -> None:
     """Refuse pictures of runs that are not to be evaluated at their training resolutions."""
-    from torchcno.runs.config import read_config
+    from torchcno.runs.folder import read_config
 
     for run in runs:
         training = read_config(run).resolution

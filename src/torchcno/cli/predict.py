@@ -27,7 +27,8 @@ def predict(
       cno predict runs/p1 input.npy --out output.npy
       cno predict runs/p1 poisson-test-64.nc --out predictions.nc
     """
-    from torchcno.runs.operator import load, pick_device
+    from torchcno.runs.folder import load
+    from torchcno.runs.operator import pick_device
     from torchcno.runs.predict import WRITERS, predict_file
 
     check_target(out, list(WRITERS))

@@ -26,23 +26,22 @@ def resume(
       cno resume runs/p1 --device cpu
     """
     from torchcno.cli.watching import show_result, watch_training
-    from torchcno.runs.config import read_config
+    from torchcno.runs.folder import RunFolder
     from torchcno.runs.plain import from_plain
-    from torchcno.runs.run_files import finished_result
     from torchcno.runs.train import resume_run
     from torchcno.training import Hardware
-    from torchcno.training.run_folder import RunFolder
 
-    config, result = read_config(run), finished_result(run)
+    folder = RunFolder(run)
+    config = folder.config()
     given = {"accelerator": device, "devices": devices, "nodes": nodes, "strategy": strategy}
     told = {name: value for name, value in given.items() if value is not None}
     config = replace(config, hardware=from_plain(Hardware, told, "hardware", config.hardware))
-    if result is None:
-        files = RunFolder(run)
-        if not (files.checkpoint.exists() or files.weights.exists()):
+    if folder.state == "finished":
+        print(f"{run} is finished: there is nothing to go on with.")
+        result = folder.result()
+    else:
+        if not (folder.checkpoint.exists() or folder.weights.exists()):
             print(f"{run} has no checkpoint: the run begins again.", file=sys.stderr)
         with watch_training(config, go_on=f"cno resume {run}") as watch:
             result = resume_run(run, watch, config.hardware)
-    else:
-        print(f"{run} is finished: there is nothing to go on with.")
     show_result(run, result)

@@ -175,7 +175,7 @@ def progress_table(
 
 def last_epoch(folder: Path, epochs: int) -> tuple[str, str] | None:
     """Epoch and best validation error of a run at work; None where there is none yet."""
-    from torchcno.training.run_folder import RunFolder
+    from torchcno.runs.folder import RunFolder
 
     rows = RunFolder(folder).rows()
     if not rows:

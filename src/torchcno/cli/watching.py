@@ -10,12 +10,12 @@ from torchcno.arithmetic import FIELDS, Precision
 from torchcno.cli import DIVERGED, INTERRUPTED, Stop
 from torchcno.cli.terminal import error_table, progress_bars, show
 from torchcno.runs.config import RunConfig
+from torchcno.runs.folder import RunFolder
 from torchcno.runs.operator import pick_device
 from torchcno.runs.train import Watch
 from torchcno.training import Diverged, Epoch, Interrupted
 from torchcno.training.hardware import device_name, extent, is_captured, is_first_process
 from torchcno.training.interruption import terminable
-from torchcno.training.run_folder import RunFolder
 
 ARITHMETIC: dict[Precision, str] = {
     "32": "float32",
