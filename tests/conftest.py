@@ -105,4 +105,6 @@ def tiny_run(tiny_config: RunConfig, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs run in a thread of this process, which saves the start of others."""
-    monkeypatch.setattr(jobs, "perform", lambda request, environment: jobs.answer(request))
+    monkeypatch.setattr(
+        jobs, "run_in_process", lambda request, environment: jobs.run_request(request)
+    )

@@ -9,7 +9,9 @@ SEARCH = ["--range", "model.width=2,4", "--range", "train.learning_rate=0.001,0.
 
 
 def test_a_search_goes_on_to_more_trials(cno, tiny, tmp_path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(jobs, "perform", lambda request, environment: jobs.answer(request))
+    monkeypatch.setattr(
+        jobs, "run_in_process", lambda request, environment: jobs.run_request(request)
+    )
     words = ["search", *tiny, *SEARCH, "--train.epochs", 1, "--out", tmp_path]
     first = cno(*words, "--trials", 1)
     assert first.code == 0, first.err
@@ -32,9 +34,9 @@ def test_failed_trials_are_told(cno, tiny, tmp_path, monkeypatch: pytest.MonkeyP
     def perform(request, environment):
         if request["folder"].endswith("0001"):
             return {"state": "failed", "error": "the disk is full."}
-        return jobs.answer(request)
+        return jobs.run_request(request)
 
-    monkeypatch.setattr(jobs, "perform", perform)
+    monkeypatch.setattr(jobs, "run_in_process", perform)
     words = ["search", *tiny, *SEARCH, "--train.epochs", 1, "--out", tmp_path, "--trials", 2]
     outcome = cno(*words)
     assert outcome.code == 1
@@ -46,7 +48,9 @@ def test_failed_trials_are_told(cno, tiny, tmp_path, monkeypatch: pytest.MonkeyP
 def test_a_search_ends_with_its_configurations(
     cno, tiny, tmp_path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(jobs, "perform", lambda request, environment: jobs.answer(request))
+    monkeypatch.setattr(
+        jobs, "run_in_process", lambda request, environment: jobs.run_request(request)
+    )
     one = ["--range", "model.width=2", "--train.learning_rate", 1e-3, "--train.weight_decay", 0]
     words = ["search", *tiny, *one, "--jobs", 1, "--train.epochs", 1, "--out", tmp_path]
     outcome = cno(*words, "--trials", 5)
@@ -59,12 +63,12 @@ def test_a_search_ends_with_its_configurations(
     ("words", "message"),
     [
         (["poisson"], "cno search PROBLEM MODEL --out FOLDER"),
-        (["poisson", "cno", "fno"], "poisson cno fno is not understood"),
+        (["poisson", "cno", "fno"], "Unrecognized options: fno"),
         (["poisson", "cno"], "say where the trials shall lie"),
         (["poisson", "cno", "--sampler", "grid"], "unknown sampler 'grid'"),
         (["poisson", "cno", "--pruner", "halvin"], "did you mean 'halving'?"),
         (["poisson", "cno", "--trials", "0"], "0 trials"),
-        (["poisson", "cno", "--max-parameters", "none"], "max_parameters"),
+        (["poisson", "cno", "--max-parameters", "none"], "--max-parameters"),
         (["poisson", "cno", "--range", "model.width"], "--range model.width=16,32"),
         (["poisson", "cno", "--range", "model.width="], "the range of model.width is empty"),
         (["poisson", "cno", "--range", "model.widht=16"], "did you mean 'width'?"),

@@ -22,7 +22,7 @@ from torchcno.paper.studies import (
 )
 from torchcno.problems import PROBLEMS
 from torchcno.runs.config import RunConfig, write_tree
-from torchcno.runs.jobs import Job, settled
+from torchcno.runs.jobs import Job, find_outcome
 from torchcno.runs.measurements import Measurement
 from torchcno.training import Hardware
 
@@ -168,7 +168,7 @@ def test_every_committed_run_is_the_one_that_its_study_plans():
     names = sorted(path.parent.name for path in folder.glob("*/result.json"))
     assert names
     for name in names:
-        outcome = settled(Job(folder / name, plans[name].config))
+        outcome = find_outcome(Job(folder / name, plans[name].config))
         assert outcome is not None
         assert (outcome.state, outcome.error) == ("finished", "")
 

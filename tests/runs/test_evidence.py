@@ -12,14 +12,14 @@ from torchcno.grids import Grid
 from torchcno.metrics import relative_l1
 from torchcno.problems import PROBLEMS
 from torchcno.runs.evaluate import Evaluation
-from torchcno.runs.evidence import read_errors, read_examples, save_evidence
+from torchcno.runs.folder import RunFolder
 
 RUNS = Path(__file__).parents[2] / "results" / "runs"
 HALF = 1e-4  # what a mean over a field in half precision is good for
 
 
 def error_of_examples(folder: Path, split: str) -> np.ndarray:
-    examples = read_examples(folder, split)
+    examples = RunFolder(folder).examples(split)
     return relative_l1(examples.prediction.double(), examples.output.double()).numpy()
 
 
@@ -29,7 +29,7 @@ def test_pictures_show_the_errors_that_are_counted(split):
     assert folders
     for folder in folders:
         errors = error_of_examples(folder, split)
-        counted = read_errors(folder, split, "physical")[: len(errors)]
+        counted = RunFolder(folder).errors(split, "physical")[: len(errors)]
         np.testing.assert_allclose(errors, counted, rtol=HALF, err_msg=folder.name)
 
 
@@ -40,7 +40,8 @@ def test_what_is_not_counted_is_not_kept_as_an_error(tmp_path):
     fields = Fields((inside > 0.5).float(), 1 + noise, Grid((8, 8), "cell-centred"))
     prediction = fields.outputs + torch.where(inside > 0.5, 5.0, 0.01)
     errors = sample_errors(prediction, fields, Normalization.identity(), mask)
-    save_evidence([Evaluation(fields, prediction, errors, "test")], tmp_path, mask)
-    counted = read_errors(tmp_path, "test", "physical")
+    evaluation = Evaluation(fields, prediction, errors, "test")
+    RunFolder(tmp_path).write_evidence([evaluation], mask)
+    counted = RunFolder(tmp_path).errors("test", "physical")
     assert counted.max() < 0.01
     np.testing.assert_allclose(error_of_examples(tmp_path, "test"), counted[:2], rtol=HALF)

@@ -9,7 +9,7 @@ from torch import nn
 
 from torchcno import CNO, PRESETS, CNOConfig, Fields, Grid, Normalization, load, train_on
 from torchcno.models.ffnn import FFNN
-from torchcno.runs import own_data
+from torchcno.runs import train as runs_train
 
 RECIPE = replace(PRESETS["best"], epochs=2, batch_size=4, evaluate_every=1)
 GRID = Grid((6, 8), "cell-centred", ((0.0, 3.0), (-1.0, 1.0)))
@@ -39,7 +39,7 @@ def test_the_folder_holds_the_operator_that_was_trained(tmp_path: Path) -> None:
 
 def test_fields_are_scaled_as_they_are_told_to(tmp_path: Path, monkeypatch) -> None:
     trained_on = []
-    monkeypatch.setattr(own_data, "fit", lambda model, train, *_, **__: trained_on.append(train))
+    monkeypatch.setattr(runs_train, "fit", lambda model, train, *_, **__: trained_on.append(train))
     train, given = fields(), Normalization(-1.0, 9.0, 0.0, 20.0)
     operator = train_on(network(), train, fields(), tmp_path, normalization=given)
     (pairs,) = trained_on

@@ -1,50 +1,47 @@
 """`cno report`: all results on one page, beside the paper's."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from torchcno.cli.arguments import parse, parser_of
-from torchcno.paper.report.markdown import table_1_block, with_block
-from torchcno.paper.report.page import make_report, write_report
+from torchcno.cli.arguments import describe
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Write the page, and say what is on it."""
-    parser = parser_of(
-        "report RESULTS [--out report.html] [--markdown README.md]",
-        "Turn whatever is in a folder of results into one page: tables and figures under their\n"
-        "numbers in the paper, with the published ones beside. A JSON file of all numbers and a\n"
-        "folder of LaTeX tables lie beside the page.",
-        """
-        cno report results/ --out report.html
-        cno report results/quick --out quick.html
-        cno report results/ --out results/report/report.html --markdown README.md
-        """,
-    )
-    parser.add_argument("results", type=Path, help="the --out folder of `cno study`")
-    parser.add_argument("--out", type=Path, default=Path("report.html"), help="the page")
-    parser.add_argument(
-        "--markdown", type=Path | None, help="a page whose Table 1, between two marks, is renewed"
-    )
-    given = parse(parser, arguments)
-    refuse_bad_paths(given.out, given.markdown)
-    report = make_report(given.results)
-    if not (report.results.finished or report.results.damaged):
-        raise ValueError(
-            f"{given.results} holds no runs; make them: cno study table1 --out {given.results}"
-        )
-    page, numbers, tables = write_report(report, given.out)
-    count = len(report.unreadable)
+def report(
+    results: Annotated[Path, describe("the --out folder of `cno study`")],
+    /,
+    *,
+    out: Annotated[Path, describe("the page")] = Path("report.html"),
+    markdown: Annotated[Path | None, describe("page whose Table 1 is renewed", "none")] = None,
+) -> None:
+    """Write one page of all results, beside the paper's.
+
+    The page has the tables and figures under their numbers in the paper. A JSON
+    file of all numbers and a folder of LaTeX tables lie beside it.
+
+    examples:
+      cno report results/ --out report.html
+      cno report results/quick --out quick.html
+      cno report results/ --out results/report/report.html --markdown README.md
+    """
+    from torchcno.paper.report.markdown import table_1_block, with_block
+    from torchcno.paper.report.page import make_report, write_report
+
+    refuse_bad_paths(out, markdown)
+    made = make_report(results)
+    if not (made.results.finished or made.results.damaged):
+        raise ValueError(f"{results} holds no runs; make them: cno study table1 --out {results}")
+    page, numbers, tables = write_report(made, out)
+    count = len(made.unreadable)
     more = f" {count} more runs or files cannot be read; the page says why." if count else ""
     print(
-        f"{len(report.results.finished)} runs, {len(report.tables)} tables and "
-        f"{len(report.drawn)} figures on {page}; numbers in {numbers}, LaTeX in {tables}.{more}"
+        f"{len(made.results.finished)} runs, {len(made.tables)} tables and "
+        f"{len(made.drawn)} figures on {page}; numbers in {numbers}, LaTeX in {tables}.{more}"
     )
-    if given.markdown:
-        page = given.markdown.read_text(encoding="utf-8")
-        given.markdown.write_text(with_block(page, table_1_block(report.results)), encoding="utf-8")
-        print(f"Table 1 of {given.markdown} is that of the page.")
+    if markdown:
+        text = markdown.read_text(encoding="utf-8")
+        markdown.write_text(with_block(text, table_1_block(made.results)), encoding="utf-8")
+        print(f"Table 1 of {markdown} is that of the page.")
 
 
 def refuse_bad_paths(out: Path, markdown: Path | None) -> None:
@@ -59,4 +56,6 @@ def refuse_bad_paths(out: Path, markdown: Path | None) -> None:
     if markdown is not None:
         if not markdown.is_file():
             raise ValueError(f"{markdown} does not exist; name a page that has a Table 1.")
+        from torchcno.paper.report.markdown import with_block
+
         with_block(markdown.read_text(encoding="utf-8"), "")  # whether it has a place for it

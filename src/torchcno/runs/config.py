@@ -92,6 +92,8 @@ class RunConfig:
             if key in known and key not in sections
         }
         pde = select(PROBLEMS, problem.pop("name"), "problem")
+        # Files from before recipes had versions are of the first.
+        check_version(pde, problem.pop("version", 1 if "format" in tree else pde.version))
         run = cls.resolve(
             from_plain(pde, problem, "problem"),
             model.pop("name"),
@@ -112,7 +114,11 @@ class RunConfig:
         return {
             "format": FORMAT,
             "torchcno": version("torchcno"),
-            "problem": {"name": self.problem.name, **to_plain(self.problem)},
+            "problem": {
+                "name": self.problem.name,
+                "version": self.problem.version,
+                **to_plain(self.problem),
+            },
             "model": {"name": self.model, **to_plain(self.architecture)},
             "train": to_plain(self.train),
             "preset": self.preset,
@@ -122,6 +128,17 @@ class RunConfig:
             "hardware": to_plain(self.hardware),
             "tensorboard": self.tensorboard,
         }
+
+
+def check_version(problem: type[Problem], version: int) -> None:
+    """Refuse a run on data that this torchcno does not make: its problem has another recipe now."""
+    if version != problem.version:
+        raise ValueError(
+            f"the run is on data by version {version} of the recipe of {problem.name}; this "
+            f"torchcno makes version {problem.version}, which is other data. Its network predicts as before "
+            "(cno predict); to evaluate it or go on with it, install the torchcno that trained it, "
+            "or train again."
+        )
 
 
 def differences(there: RunConfig, planned: RunConfig) -> dict[str, tuple[Any, Any]]:
@@ -154,37 +171,6 @@ def section(tree: Mapping[str, Any], name: str) -> dict[str, Any]:
     if not isinstance(fields, Mapping):
         raise ValueError(f"{name} is {fields!r}; give its fields as `key: value` lines.")
     return dict(fields)
-
-
-def existing(path: Path) -> Path:
-    """`path`, if it is a file of a run folder."""
-    folder = path.parent
-    if not folder.is_dir():
-        what = "is no folder" if folder.exists() else "does not exist"
-        raise FileNotFoundError(f"{folder} {what}; name the --out folder of a run.")
-    if not path.is_file():
-        raise FileNotFoundError(f"{folder} has no {path.name}; {_instead(folder)}")
-    return path
-
-
-def _instead(folder: Path) -> str:
-    """What to do about a folder that lacks a file of a run."""
-    if (folder / "config.yaml").is_file():
-        if not (folder / "result.json").exists():
-            return f"the run is not finished. Go on with it: cno resume {folder}"
-        again = f"cno train --config {folder / 'config.yaml'} --out {folder}-again"
-        return f"the run came without its weights. Train them: {again}"
-    if (folder / "model.json").is_file():
-        return (
-            "it holds a network and no run of `cno train`: `cno predict` takes it, and "
-            "`torchcno.load` in Python."
-        )
-    return "name the --out folder of a run."
-
-
-def read_config(folder: str | Path) -> RunConfig:
-    """The configuration of a run folder."""
-    return RunConfig.from_tree(read_tree(existing(Path(folder) / "config.yaml")))
 
 
 def read_tree(path: Path) -> dict[str, Any]:

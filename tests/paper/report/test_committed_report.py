@@ -10,7 +10,7 @@ from torchcno.paper.report.markdown import BEGIN, END, table_1_block, with_block
 from torchcno.paper.report.page import Report, latex, make_report, render
 from torchcno.paper.report.results import Results
 from torchcno.paper.studies import BUDGETS, planned
-from torchcno.runs.run_files import KEYS
+from torchcno.runs.folder import KEYS
 
 ROOT = Path(__file__).parents[3]
 COMMITTED = ROOT / "results" / "report"

@@ -44,7 +44,8 @@ from torchcno.paper.studies import BUDGETS, PlannedRun, efficiency, planned, sca
 from torchcno.runs.audit import RunAudit, audit_report, audit_run, read_audits
 from torchcno.runs.config import write_tree
 from torchcno.runs.evaluate import evaluate_run
-from torchcno.runs.evidence import Examples, read_errors, read_examples, save_examples
+from torchcno.runs.evidence import Examples
+from torchcno.runs.folder import RunFolder
 from torchcno.runs.measurements import (
     RESOLUTIONS,
     SPECTRA,
@@ -670,19 +671,20 @@ def test_latex_has_as_many_cells_in_every_row(tmp_path):
 def test_a_run_keeps_the_error_of_every_sample(tiny_run):
     (evaluation,) = evaluate_run(tiny_run, ["ood"], device="cpu")
     for space, errors in evaluation.errors["relative_l1"].items():
-        np.testing.assert_allclose(read_errors(tiny_run, "ood", space), errors.numpy(), rtol=1e-6)
+        kept = RunFolder(tiny_run).errors("ood", space)
+        np.testing.assert_allclose(kept, errors.numpy(), rtol=1e-6)
 
 
 def test_a_run_keeps_examples_to_half_precision(tiny_run):
     (evaluation,) = evaluate_run(tiny_run, ["test"], device="cpu")
-    examples = read_examples(tiny_run, "test")
+    examples = RunFolder(tiny_run).examples("test")
     truth, prediction = evaluation.fields.outputs[:2], evaluation.prediction[:2]
     half = 2.0**-11
     assert (examples.output - truth).abs().max() <= half * truth.abs().max()
     # The error is kept by itself, so that it is exact to its own size and not to the field's.
     error, kept = prediction - truth, examples.prediction - examples.output
     assert (kept - error).abs().max() <= 2 * half * error.abs().max()
-    assert read_examples(tiny_run, "val") is None
+    assert RunFolder(tiny_run).examples("val") is None
 
 
 def test_a_reader_finds_every_figure_of_the_paper_under_its_number(tmp_path):
@@ -827,7 +829,8 @@ def keep_errors(folder: Path, run: PlannedRun, **splits: list[float]) -> None:
     where = folder / "runs" / run.name
     arrays = {f"{split}/normalized": np.array(values) for split, values in splits.items()}
     np.savez(where / "errors.npz", **arrays)
-    save_examples({split: Examples(*torch.rand(3, 2, 1, 8, 8)) for split in splits}, where)
+    some = {split: Examples(*torch.rand(3, 2, 1, 8, 8)) for split in splits}
+    RunFolder(where).write_examples(some)
 
 
 def test_a_figure_of_samples_compares_models_that_have_every_split(tmp_path):

@@ -13,13 +13,13 @@ from torchcno.paper.report.page import make_report, render
 from torchcno.paper.report.results import Results
 from torchcno.paper.studies import BUDGETS, planned
 from torchcno.runs.audit import RunAudit, audit_report
+from torchcno.runs.folder import RunFolder
 from torchcno.runs.measurements import (
     RESOLUTIONS,
     SPECTRA,
     measure_spectra,
     read_spectra,
 )
-from torchcno.runs.run_files import find_damage
 
 PAPER = BUDGETS["paper"]
 
@@ -56,7 +56,7 @@ def test_what_other_weights_measured_is_missing_until_it_is_made_again(tiny_run,
     copytree(tiny_run, folder)
     measure_spectra(folder, "cpu")
     arrays = dict(np.load(folder / SPECTRA.file))
-    np.savez(folder / SPECTRA.file, **arrays | {"error": 1.1 * arrays["error"]})
+    np.savez(folder / SPECTRA.file, **arrays | {"weights": np.array("others")})
     assert SPECTRA.is_foreign(folder)
     assert f"{name} (spectra.npz)" in missing(Results(tmp_path), "spectra")
     SPECTRA.make(folder, "cpu")
@@ -129,15 +129,15 @@ def test_a_damaged_run_is_on_the_page_with_its_remedy(damaged, tmp_path):
 def test_damage_names_the_file_and_says_why(tiny_run, tmp_path):
     folder = tmp_path / "run"
     copytree(tiny_run, folder)
-    assert find_damage(folder) is None
-    assert find_damage(tmp_path / "nowhere") is None
+    assert RunFolder(folder).damage() is None
+    assert RunFolder(tmp_path / "nowhere").damage() is None
     (folder / "config.yaml").write_text("train: 3\n")
-    assert str(find_damage(folder)).startswith(f"{folder / 'config.yaml'} cannot be read (")
+    assert str(RunFolder(folder).damage()).startswith(f"{folder / 'config.yaml'} cannot be read (")
     bytes_ = bytearray((tiny_run / "errors.npz").read_bytes())
     bytes_[len(bytes_) // 3] ^= 1  # a bit, somewhere in an array
     (folder / "config.yaml").unlink()
     (folder / "errors.npz").write_bytes(bytes_)
-    damage = find_damage(folder)
+    damage = RunFolder(folder).damage()
     assert damage is not None
     assert damage.file == Path(folder, "errors.npz")
 

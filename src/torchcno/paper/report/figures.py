@@ -40,12 +40,12 @@ from torchcno.paper.studies import (
 )
 from torchcno.problems import PROBLEMS
 from torchcno.runs.audit import RunAudit
-from torchcno.runs.evidence import Examples, read_errors, read_examples
+from torchcno.runs.evidence import Examples
+from torchcno.runs.folder import RunFolder
 from torchcno.runs.measurements import (
     RESOLUTIONS,
     SPECTRA,
     Spectra,
-    is_of_run,
     read_spectra,
 )
 from torchcno.runs.pictures.drawing import HEADINGS
@@ -164,7 +164,7 @@ def distributions(results: Results) -> Iterator[Picture]:
             title: {
                 name: found
                 for name, run in compared(results, problem).items()
-                if (found := read_errors(results.run_folder(run), split)) is not None
+                if (found := RunFolder(results.run_folder(run)).errors(split)) is not None
             }
             for split, title in HEADINGS.items()
         }
@@ -271,7 +271,7 @@ def data_pictures(results: Results) -> Iterator[Picture]:
         found = {
             title.lower(): some
             for split, title in SPLIT_TITLES.items()
-            if folder is not None and (some := read_examples(folder, split)) is not None
+            if folder is not None and (some := RunFolder(folder).examples(split)) is not None
         }
         yield Picture(
             f"figure-{paper.DATA_FIGURES[problem]}",
@@ -288,7 +288,7 @@ def _examples(results: Results, runs: Mapping[str, PlannedRun], split: str) -> d
         name: some
         for name, run in runs.items()
         if run.name in results.finished
-        and (some := read_examples(results.run_folder(run), split)) is not None
+        and (some := RunFolder(results.run_folder(run)).examples(split)) is not None
     }
 
 
@@ -297,7 +297,7 @@ def _first_errors(results: Results, runs: Mapping[str, PlannedRun], split: str) 
     return {
         name: float(errors[0])
         for name, run in runs.items()
-        if (errors := read_errors(results.run_folder(run), split)) is not None
+        if (errors := RunFolder(results.run_folder(run)).errors(split)) is not None
     }
 
 
@@ -533,7 +533,7 @@ def _is_of_its_run(results: Results, runs: Mapping[str, PlannedRun], audit: RunA
     run = runs.get(audit.name)
     if run is None:  # of no run of these results, and shown by its own name
         return True
-    return is_of_run(results.run_folder(run), audit.error)
+    return RunFolder(results.run_folder(run)).has_weights(audit.weights, audit.error)
 
 
 PICTURES: list[Callable[[Results], Iterator[Picture]]] = [

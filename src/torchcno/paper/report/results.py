@@ -11,9 +11,9 @@ from torchcno.disk import read_json
 from torchcno.evaluation.resolution import ResolutionCurve
 from torchcno.paper.report.other_files import KINDS, LINEAR, Kind
 from torchcno.paper.studies import BUDGETS, STUDIES, Budget, PlannedRun, Study, planned
-from torchcno.runs.config import differences, read_config
-from torchcno.runs.measurements import RESOLUTIONS, read_resolutions
-from torchcno.runs.run_files import Damage, damage_of, find_damage
+from torchcno.runs.config import differences
+from torchcno.runs.folder import Damage, RunFolder, damage_of
+from torchcno.runs.measurements import RESOLUTIONS
 
 T = TypeVar("T")
 LEAST_SEEDS = 3  # initialisations that say anything of how far others scatter
@@ -48,18 +48,19 @@ class Results:
     @cached_property
     def finished(self) -> Mapping[str, dict[str, Any]]:
         """result.json of every finished run that can be read, by the run's name."""
-        paths = (folder / "result.json" for folder in self._folders)
-        return {p.parent.name: read_json(p) for p in paths if p.parent.name not in self.damaged}
+        whole = (folder for folder in self._folders if folder.name not in self.damaged)
+        return {folder.name: read_json(RunFolder(folder).result_file) for folder in whole}
 
     @cached_property
     def damaged(self) -> Mapping[str, Damage]:
         """What cannot be read of finished runs, by the run's name; they are not used at all."""
-        found = ((folder.name, find_damage(folder)) for folder in self._folders)
+        found = ((folder.name, RunFolder(folder).damage()) for folder in self._folders)
         return {name: damage for name, damage in found if damage is not None}
 
     @property
     def _folders(self) -> list[Path]:
-        return sorted(path.parent for path in self.folder.glob("runs/*/result.json"))
+        there = sorted(self.folder.glob("runs/*"))
+        return [folder for folder in there if RunFolder(folder).result_file.exists()]
 
     @cached_property
     def plan(self) -> list[tuple[str, Budget, list[PlannedRun]]]:
@@ -108,7 +109,7 @@ class Results:
         folder = self.run_folder(run)
         if run.name not in self.finished or not RESOLUTIONS.is_made(folder):
             return None
-        return read_resolutions(folder, title)
+        return RunFolder(folder).resolutions(title)
 
     def missing(self) -> Iterator[tuple[str, Budget, list[str], int]]:
         """For every study and budget: the names of runs not finished or not measured, of how many.
@@ -188,9 +189,9 @@ class Results:
 
     def _changed(self, run: PlannedRun) -> list[str]:
         folder = self.run_folder(run)
-        if not (folder / "config.yaml").exists():
+        if not RunFolder(folder).config_file.exists():
             return ["its configuration is not there"]
-        changed = differences(read_config(folder), run.config)
+        changed = differences(RunFolder(folder).config(), run.config)
         return [f"{key} is {there}, not {meant}" for key, (there, meant) in changed.items()]
 
     def benched(self, section: str, row: str) -> dict[str, list[dict[str, Any]]]:
@@ -250,5 +251,4 @@ def _command(name: str, damage: Damage, wanted: tuple[str, Budget] | None) -> st
     if wanted is not None:
         study, budget = wanted
         return f"cno study {study} --budget {budget.name} --only '{name}'"
-    folder = damage.file.parent
-    return f"cno train --config {folder / 'config.yaml'} --out {folder}-again"
+    return RunFolder(damage.file.parent).command_to_train_again()
