@@ -61,7 +61,7 @@ def test_what_could_not_be_measured_is_said(cno, monkeypatch):
     monkeypatch.setitem(bench.PLANS, "cpu", replace(plan, ways={**plan.ways, "dense": broken}))
     outcome = cno("bench", "--device", "cpu", "--only", "sizes")
     assert outcome.code == 0
-    assert "sizes, dense-16: ValueError: channels = -1" in outcome.out
+    assert "sizes, dense-16: ValueError: channels is -1" in outcome.out
 
 
 def test_the_bar_is_of_the_seconds_that_measure():

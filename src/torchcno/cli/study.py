@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from torchcno.cli import INTERRUPTED, MISSED, Stop
 from torchcno.cli.arguments import Device, describe
@@ -64,6 +64,7 @@ def study(
     from torchcno.runs.operator import pick_device
     from torchcno.selection import select
     from torchcno.training import Hardware
+    from torchcno.training.recipe import Fast
 
     if name is None:
         listed = "\n".join(f"  {name:<12}{one.shows}" for name, one in STUDIES.items())
@@ -75,6 +76,7 @@ def study(
             "--jobs 0 trains in this process, not on a cluster; leave out one of them."
         )
     one, protocol = find_study(name), select(BUDGETS, budget, "budget")
+    select(dict.fromkeys(get_args(Fast)), fast, "fast")
     where: Any = {"accelerator": device}
     how: Any = {"hardware": Hardware(**where), "fast": fast}
     runs = one.plan(protocol, only, data, **how)

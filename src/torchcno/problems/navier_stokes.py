@@ -46,8 +46,8 @@ class NavierStokes(Problem):
 
     Out of distribution the layers are thinner and both are moved by 0.05, to y = 0.20 and 0.70. The
     supplement has them at 0.3 and 0.7. The main text ("shifted up") and a published picture speak
-    for a distance that stays, with a confidence of about 90 %. Also open: outputs reach ±1.95 here,
-    and −2.04 to 2.06 in the published set.
+    for a distance that stays, with a confidence of about 90 %. Also open are the extremes: 750
+    outputs span −2.00 to 1.97 here, and −2.04 to 2.06 in the published set.
 
     States are (u, v); networks see the horizontal u alone unless `components` is "uv".
     """
