@@ -40,14 +40,8 @@ from torchcno.paper.studies import (
 )
 from torchcno.problems import PROBLEMS
 from torchcno.runs.audit import RunAudit
-from torchcno.runs.evidence import Examples, read_errors, read_examples
-from torchcno.runs.measurements import (
-    RESOLUTIONS,
-    SPECTRA,
-    Spectra,
-    is_of_run,
-    read_spectra,
-)
+from torchcno.runs.evidence import Examples
+from torchcno.runs.measurements import RESOLUTIONS, SAME_WEIGHTS, SPECTRA, Spectra
 from torchcno.runs.pictures.drawing import HEADINGS
 from torchcno.runs.pictures.efficiency import Size, draw_efficiency, timed_device
 from torchcno.runs.pictures.equivalence import draw_audits, draw_resolutions
@@ -164,7 +158,7 @@ def distributions(results: Results) -> Iterator[Picture]:
             title: {
                 name: found
                 for name, run in compared(results, problem).items()
-                if (found := read_errors(results.run_folder(run), split)) is not None
+                if (found := results.finished[run.name].sample_errors(split)) is not None
             }
             for split, title in HEADINGS.items()
         }
@@ -267,11 +261,11 @@ def data_pictures(results: Results) -> Iterator[Picture]:
     """Figures 28 to 35: samples of the data, which every run keeps some of."""
     for problem in covered(results, paper.PROBLEM_TITLES):
         runs = (planned(b, problem, m) for b in results.budgets for m in paper.COMPARED)
-        folder = next((results.run_folder(r) for r in runs if r.name in results.finished), None)
+        record = next(filter(None, map(results.record, runs)), None)
         found = {
             title.lower(): some
             for split, title in SPLIT_TITLES.items()
-            if folder is not None and (some := read_examples(folder, split)) is not None
+            if record is not None and (some := record.examples(split)) is not None
         }
         yield Picture(
             f"figure-{paper.DATA_FIGURES[problem]}",
@@ -287,8 +281,8 @@ def _examples(results: Results, runs: Mapping[str, PlannedRun], split: str) -> d
     return {
         name: some
         for name, run in runs.items()
-        if run.name in results.finished
-        and (some := read_examples(results.run_folder(run), split)) is not None
+        if (record := results.record(run)) is not None
+        and (some := record.examples(split)) is not None
     }
 
 
@@ -297,7 +291,7 @@ def _first_errors(results: Results, runs: Mapping[str, PlannedRun], split: str) 
     return {
         name: float(errors[0])
         for name, run in runs.items()
-        if (errors := read_errors(results.run_folder(run), split)) is not None
+        if (errors := results.finished[run.name].sample_errors(split)) is not None
     }
 
 
@@ -307,7 +301,11 @@ def resolution_picture(results: Results) -> Iterator[Picture]:
         runs = compared(results, problem)
         curves = [curve for name, run in runs.items() if (curve := results.resolutions(run, name))]
         found = [curve.name for curve in curves]
-        foreign = [n for n, run in runs.items() if RESOLUTIONS.is_foreign(results.run_folder(run))]
+        foreign = [
+            name
+            for name, run in runs.items()
+            if results.finished[run.name].is_foreign(RESOLUTIONS.file)
+        ]
         yield Picture(
             "figure-2-right",
             "Figure 2, right",
@@ -327,13 +325,9 @@ def spectra_pictures(results: Results) -> Iterator[Picture]:
     plans = (spectra(budget) for budget in results.budgets)
     for problem in dict.fromkeys(run.config.problem.name for plan in plans for run in plan):
         runs = compared(results, problem)
-        folders = {name: results.run_folder(run) for name, run in runs.items()}
-        found = {
-            name: one
-            for name, folder in folders.items()
-            if SPECTRA.is_made(folder) and (one := read_spectra(folder))
-        }
-        foreign = [name for name, folder in folders.items() if SPECTRA.is_foreign(folder)]
+        records = {name: results.finished[run.name] for name, run in runs.items()}
+        found = {name: one for name, record in records.items() if (one := record.spectra())}
+        foreign = [name for name, record in records.items() if record.is_foreign(SPECTRA.file)]
         yield Picture(
             f"spectra-{problem}",
             numbers[problem],
@@ -454,7 +448,7 @@ def truth_spectra(results: Results) -> Iterator[Picture]:
         problem_title(run.config.problem.name): one
         for budget in reversed(results.budgets)
         for run in complexity(budget)
-        if run.name in results.finished and (one := read_spectra(results.run_folder(run)))
+        if (record := results.record(run)) and (one := record.spectra())
     }
     yield Picture(
         "figure-25",
@@ -533,7 +527,9 @@ def _is_of_its_run(results: Results, runs: Mapping[str, PlannedRun], audit: RunA
     run = runs.get(audit.name)
     if run is None:  # of no run of these results, and shown by its own name
         return True
-    return is_of_run(results.run_folder(run), audit.error)
+    error = results.error(run, "test")
+    known = audit.error is not None and error is not None
+    return not known or abs(audit.error - error) <= SAME_WEIGHTS * error
 
 
 PICTURES: list[Callable[[Results], Iterator[Picture]]] = [

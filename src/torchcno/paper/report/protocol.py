@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from torchcno.disk import read_json
 from torchcno.models import ParameterCount
 from torchcno.paper import published as paper
 from torchcno.paper.report.cells import (
@@ -20,12 +19,11 @@ from torchcno.paper.report.cells import (
     percent,
     plain,
 )
-from torchcno.paper.report.results import Results, median_error
+from torchcno.paper.report.results import Results
 from torchcno.paper.studies import BUDGETS, planned
 from torchcno.runs.config import RunConfig
 from torchcno.runs.evaluate import EVALUATED
 from torchcno.runs.presets import build_model, model_class, model_config, parameter_count
-from torchcno.runs.run_files import find_damage
 from torchcno.training.schedules import STEP_EPOCHS
 
 FIELD_TITLES = {
@@ -111,14 +109,13 @@ def _trial(
 ) -> tuple[str, list[Cell]] | None:
     """A trial's errors and those of `paper`; None where it has not been run."""
     name = f"{problem}-{model}-{change}"
-    folder = results.folder / "trials" / name
-    damage = find_damage(folder)
+    damage = results.records.damages.get(name)
     if damage is not None:
         return f"{name}: {damage.file.name} cannot be read", [Cell()] * 4
-    if not (folder / "result.json").exists():
+    trial = results.trials.get(name)
+    if trial is None:
         return None
-    trial = read_json(folder / "result.json")
-    by_text = [median_error(trial["errors"].get(split)) for split in EVALUATED]
+    by_text = [trial.error(split) for split in EVALUATED]
     run = planned(BUDGETS["paper"], problem, model)
     by_ours = [results.error(run, split) for split in EVALUATED]
     return f"{name} ({trial['epochs']})", [percent(error) for error in (*by_text, *by_ours)]

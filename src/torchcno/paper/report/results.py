@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 from torchcno.disk import read_json
 from torchcno.evaluation.resolution import ResolutionCurve
+from torchcno.paper.records import Record, Records, known_error, read_records
 from torchcno.paper.report.other_files import KINDS, LINEAR, Kind
 from torchcno.paper.studies import BUDGETS, STUDIES, Budget, PlannedRun, Study, planned
-from torchcno.runs.config import differences, read_config
-from torchcno.runs.measurements import RESOLUTIONS, read_resolutions
-from torchcno.runs.run_files import Damage, damage_of, find_damage
+from torchcno.runs.config import differences
+from torchcno.runs.run_files import Damage, damage_of
 
 T = TypeVar("T")
 LEAST_SEEDS = 3  # initialisations that say anything of how far others scatter
@@ -46,20 +46,28 @@ class Results:
         return [b for b in there if b in measured] or there or measured
 
     @cached_property
-    def finished(self) -> Mapping[str, dict[str, Any]]:
-        """result.json of every finished run that can be read, by the run's name."""
-        paths = (folder / "result.json" for folder in self._folders)
-        return {p.parent.name: read_json(p) for p in paths if p.parent.name not in self.damaged}
+    def records(self) -> Records:
+        """The table, and the run folders beside it."""
+        return read_records(self.folder)
+
+    @cached_property
+    def finished(self) -> Mapping[str, Record]:
+        """The finished runs of studies that can be read, by name."""
+        return {record.name: record for record in self.records if record["group"] == "runs"}
+
+    @cached_property
+    def trials(self) -> Mapping[str, Record]:
+        """Single runs, by name."""
+        return {record.name: record for record in self.records if record["group"] == "trials"}
 
     @cached_property
     def damaged(self) -> Mapping[str, Damage]:
         """What cannot be read of finished runs, by the run's name; they are not used at all."""
-        found = ((folder.name, find_damage(folder)) for folder in self._folders)
-        return {name: damage for name, damage in found if damage is not None}
-
-    @property
-    def _folders(self) -> list[Path]:
-        return sorted(path.parent for path in self.folder.glob("runs/*/result.json"))
+        return {
+            name: damage
+            for name, damage in self.records.damages.items()
+            if damage.file.parent.parent.name == "runs"
+        }
 
     @cached_property
     def plan(self) -> list[tuple[str, Budget, list[PlannedRun]]]:
@@ -74,14 +82,19 @@ class Results:
         """Where the run lies, or would."""
         return self.folder / "runs" / run.name
 
+    def record(self, run: PlannedRun) -> Record | None:
+        """What the run came to."""
+        return self.finished.get(run.name)
+
     def error(self, run: PlannedRun, split: str, space: str = "normalized") -> float | None:
         """The median of the relative L1 error in percent."""
-        return self._median(run, "errors", split, space)
+        record = self.record(run)
+        return record and record.error(split, space)
 
     def mean_error(self, run: PlannedRun, split: str) -> float | None:
         """The mean of the same, of scaled fields."""
-        summary = self.finished.get(run.name, {}).get("errors", {}).get(split, {})
-        return _known(summary.get("relative_l1_mean_percent", {}).get("normalized"))
+        record = self.record(run)
+        return record and record.error(split, statistic="mean")
 
     def errors_by_seed(
         self, budget: Budget, problem: str, model: str, split: str = "test"
@@ -93,22 +106,18 @@ class Results:
 
     def mean_field_error(self, run: PlannedRun, split: str, space: str) -> float | None:
         """The same of the mean training output, on the run's problem."""
-        return self._median(run, "mean_field_errors", split, space)
+        record = self.record(run)
+        return record and record.mean_field_error(split, space)
 
     def linear_error(self, problem: str, split: str, space: str = "normalized") -> float | None:
         """The same of the best linear map (`validation/linear.py`)."""
         found = (self.only(LINEAR) or {}).get(problem, {})
-        return median_error(found.get(split), space)
-
-    def _median(self, run: PlannedRun, key: str, split: str, space: str) -> float | None:
-        return median_error(self.finished.get(run.name, {}).get(key, {}).get(split), space)
+        return known_error(found.get(split), space)
 
     def resolutions(self, run: PlannedRun, title: str) -> ResolutionCurve | None:
         """The published error against the resolution; None where the run was not measured so."""
-        folder = self.run_folder(run)
-        if run.name not in self.finished or not RESOLUTIONS.is_made(folder):
-            return None
-        return read_resolutions(folder, title)
+        record = self.record(run)
+        return record and record.resolutions(title)
 
     def missing(self) -> Iterator[tuple[str, Budget, list[str], int]]:
         """For every study and budget: the names of runs not finished or not measured, of how many.
@@ -123,7 +132,7 @@ class Results:
         """The name of the run, where a study still needs something of it."""
         if run.name not in self.finished:
             return run.name
-        if study.measures is None or study.measures.is_made(self.run_folder(run)):
+        if study.measures is None or self.finished[run.name].has(study.measures.file):
             return ""
         return f"{run.name} ({study.measures.file})"
 
@@ -187,10 +196,13 @@ class Results:
         return [*_not_finite(self.finished[run.name]["errors"]), *self._changed(run)]
 
     def _changed(self, run: PlannedRun) -> list[str]:
-        folder = self.run_folder(run)
-        if not (folder / "config.yaml").exists():
+        try:
+            config = self.finished[run.name].config
+        except (ValueError, TypeError) as error:
+            return [f"its configuration cannot be read ({error})"]
+        if config is None:
             return ["its configuration is not there"]
-        changed = differences(read_config(folder), run.config)
+        changed = differences(config, run.config)
         return [f"{key} is {there}, not {meant}" for key, (there, meant) in changed.items()]
 
     def benched(self, section: str, row: str) -> dict[str, list[dict[str, Any]]]:
@@ -208,16 +220,6 @@ class Results:
     @cached_property
     def _benches(self) -> list[dict[str, Any]]:
         return [_bench(path) for path in sorted(self.folder.glob("bench-*.json"))]
-
-
-def median_error(summary: Mapping[str, Any] | None, space: str = "normalized") -> float | None:
-    """The median of the relative L1 error in percent; None: not measured, or not finite."""
-    return None if summary is None else _known(summary["relative_l1_median_percent"].get(space))
-
-
-def _known(value: float | None) -> float | None:
-    """A number, where it is one: nan and infinities measure nothing."""
-    return float(value) if value is not None and math.isfinite(value) else None
 
 
 def _not_finite(errors: Mapping[str, Any]) -> list[str]:

@@ -1,0 +1,325 @@
+"""Results as one table: a row per finished run, and the arrays that figures need of it.
+
+    RESULTS/runs.jsonl             a row per run: what it was, its errors, its time, its versions
+    RESULTS/arrays/<problem>.npz   curves, errors of every sample, examples, spectra
+
+A row names its arrays by their content, so that samples which many runs share are kept once. Run
+folders beside the table (`RESULTS/runs/<name>`, `RESULTS/trials/<name>`) are read as well, and go
+before rows of the same name; `collect` puts them into the table.
+"""
+
+import hashlib
+import json
+import math
+import zipfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from torchcno.disk import locked, read_json, write_arrays, write_atomically
+from torchcno.evaluation.errors import published_error
+from torchcno.evaluation.resolution import ResolutionCurve
+from torchcno.runs.config import RunConfig, read_tree
+from torchcno.runs.evaluate import EVALUATED
+from torchcno.runs.evidence import SPACES, Examples, read_errors
+from torchcno.runs.measurements import ARRAYS, RESOLUTIONS, SPECTRA, Spectra, read_spectra
+from torchcno.runs.run_files import KEYS, Damage, check_errors, find_damage
+from torchcno.training.run_folder import RunFolder
+
+TABLE = "runs.jsonl"
+GROUPS = ("runs", "trials")  # folders of runs: those of studies, and single ones
+CURVE = ("epoch", "train_loss", "validation_error", "seconds")  # columns of a run's curve
+FIELDS = ("truth", "prediction")
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Record:
+    """A finished run: its row of the table, and how to get the arrays that the row names."""
+
+    row: Mapping[str, Any]
+    load: Callable[[str], Array]
+
+    @property
+    def name(self) -> str:
+        """The name of its folder, `<problem>-<model>-<budget>-<seed>[-tag]` in a study."""
+        return str(self.row["name"])
+
+    def __getitem__(self, key: str) -> Any:
+        return self.row[key]
+
+    def error(
+        self, split: str, space: str = "normalized", statistic: str = "median"
+    ) -> float | None:
+        """The relative L1 error in percent; None: not measured, or not finite."""
+        return known_error(self.row["errors"].get(split), space, statistic)
+
+    def mean_field_error(self, split: str, space: str = "normalized") -> float | None:
+        """The same of the mean training output, whatever the input."""
+        return known_error(self.row.get("mean_field_errors", {}).get(split), space)
+
+    @cached_property
+    def config(self) -> RunConfig | None:
+        """What decided the run; None where its folder did not say."""
+        tree = self.row["config"]
+        return None if tree is None else RunConfig.from_tree(tree)
+
+    def sample_errors(self, split: str, space: str = "normalized") -> Array | None:
+        """The relative L1 error of every sample, a fraction."""
+        return self._array(f"errors/{split}/{space}")
+
+    def curve(self) -> Array | None:
+        """A row per epoch, of the columns `CURVE`."""
+        return self._array("curve")
+
+    def examples(self, split: str) -> Examples | None:
+        """The first samples, in physical values; the prediction is that of the first one."""
+        u, v, error = (self._field(f"examples/{split}/{name}") for name in EXAMPLE_FIELDS)
+        if u is None or v is None or error is None:
+            return None
+        return Examples(u, v, v[: len(error)] + error)
+
+    def resolutions(self, title: str) -> ResolutionCurve | None:
+        """The published error against the resolution (figure 2, right)."""
+        found = self.row["resolution"]
+        if found is None:
+            return None
+        errors = {int(n): published_error(one) for n, one in found["errors"]["test"].items()}
+        refused = {int(n): why for n, why in found["refused"].items()}
+        return ResolutionCurve(title, found["training_resolution"], errors, refused)
+
+    def spectra(self) -> Spectra | None:
+        """Spectra of truth and prediction (figure 2, left)."""
+        if f"spectra/{ARRAYS[0]}" not in self.row["arrays"]:
+            return None
+        energy, amplitude = (
+            {name: self._array(f"spectra/{kind}/{name}") for name in FIELDS}
+            for kind in ("energy", "amplitude")
+        )
+        rest: dict[str, Any] = {name: self._array(f"spectra/{name}") for name in ARRAYS}
+        return Spectra(energy, amplitude, **rest)  # type: ignore[arg-type]
+
+    def has(self, file: str) -> bool:
+        """Whether the measurement that a run folder keeps in `file` was made of its weights."""
+        return file in self.row["measured"]
+
+    def is_foreign(self, file: str) -> bool:
+        """Whether its folder has that measurement of other weights, which is not used."""
+        return file in self.row["foreign"]
+
+    def _array(self, key: str) -> Array | None:
+        digest = self.row["arrays"].get(key)
+        return None if digest is None else self.load(digest)
+
+    def _field(self, key: str) -> Tensor | None:
+        """A field kept in half precision, and its scale in the row."""
+        half = self._array(key)
+        if half is None:
+            return None
+        return torch.from_numpy(half.astype(np.float32)) * float(self.row["arrays"][f"{key}_scale"])
+
+
+EXAMPLE_FIELDS = ("input", "output", "error")
+
+
+def known_error(
+    summary: Mapping[str, Any] | None, space: str = "normalized", statistic: str = "median"
+) -> float | None:
+    """A statistic of the relative L1 error in percent; None: not measured, or not finite."""
+    value = (summary or {}).get(f"relative_l1_{statistic}_percent", {}).get(space)
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+@dataclass(frozen=True)
+class Records:
+    """The table of a folder of results, and the run folders beside it."""
+
+    rows: list[dict[str, Any]]
+    files: Mapping[str, Mapping[str, Array]]  # arrays by problem and digest
+    damages: Mapping[str, Damage]  # what cannot be read, by run, or by file of the table
+
+    def __iter__(self) -> Any:
+        for row in self.rows:
+            yield Record(row, self.files.get(row["problem"], {}).__getitem__)
+
+
+def read_records(folder: Path) -> Records:
+    """All finished runs of a folder of results. Damaged ones are named, and stop no one else."""
+    rows, damages = _read_table(folder / TABLE)
+    files: dict[str, dict[str, Array]] = {}
+    for path in sorted(folder.glob("arrays/*.npz")):
+        try:
+            files[path.stem] = _read_whole(path)
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            damages[f"arrays/{path.name}"] = Damage(path, str(error))
+    for run in _run_folders(folder):
+        damage = find_damage(run)
+        rows = [row for row in rows if (row["group"], row["name"]) != (run.parent.name, run.name)]
+        if damage is not None:
+            damages[run.name] = damage
+            continue
+        row, arrays = read_run(run)
+        rows.append(row)
+        files.setdefault(row["problem"], {}).update(arrays)
+    for row in rows:  # a damaged file of arrays takes its figures with it, and nothing else
+        there = files.get(row["problem"], {})
+        row["arrays"] = {
+            key: value
+            for key, value in row["arrays"].items()
+            if not isinstance(value, str) or value in there
+        }
+    return Records(sorted(rows, key=lambda row: (row["group"], row["name"])), files, damages)
+
+
+def _read_table(path: Path) -> tuple[list[dict[str, Any]], dict[str, Damage]]:
+    """The rows that are whole, and the lines that are not."""
+    rows, damages = [], {}
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line)
+            lacking = [key for key in (*KEYS, *OF_FOLDER) if key not in row]
+            if lacking:
+                raise ValueError(f"it lacks {', '.join(lacking)}")
+            check_errors(row["errors"])
+        except (ValueError, TypeError, AttributeError) as error:
+            damages[f"{path.name}, line {number}"] = Damage(path, str(error))
+        else:
+            rows.append(row)
+    return rows, damages
+
+
+def _read_whole(path: Path) -> dict[str, Array]:
+    with path.open("rb") as file, np.load(file) as arrays:
+        return dict(arrays)
+
+
+def _run_folders(folder: Path) -> list[Path]:
+    found = (path.parent for group in GROUPS for path in folder.glob(f"{group}/*/result.json"))
+    return sorted(found)
+
+
+# What a row has beyond result.json.
+OF_FOLDER = ("name", "group", "config", "weights", "resolution", "measured", "foreign", "arrays")
+
+
+def read_run(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The row of the finished run in `folder`, and its arrays by their digests."""
+    measured = [m.file for m in (RESOLUTIONS, SPECTRA) if m.is_made(folder)]
+    foreign = [m.file for m in (RESOLUTIONS, SPECTRA) if m.is_foreign(folder)]
+    config, weights = folder / "config.yaml", RunFolder(folder).weights
+    arrays = _arrays_of(folder, SPECTRA.file in measured)
+    # A number stands in the row itself.
+    names = {key: float(a) if a.ndim == 0 else digest(a) for key, a in arrays.items()}
+    row = {
+        "name": folder.name,
+        "group": folder.parent.name,
+        **read_json(folder / "result.json"),
+        "config": read_tree(config) if config.exists() else None,
+        "weights": hash_file(weights) if weights.exists() else None,
+        "resolution": read_json(folder / RESOLUTIONS.file)
+        if RESOLUTIONS.file in measured
+        else None,
+        "measured": measured,
+        "foreign": foreign,
+        "arrays": names,
+    }
+    return row, {digest(a): a for a in arrays.values() if a.ndim}
+
+
+def _arrays_of(folder: Path, with_spectra: bool) -> dict[str, Array]:
+    """What tables and figures may want of a run beyond its row."""
+    arrays: dict[str, Array] = {}
+    rows = RunFolder(folder).rows()
+    if rows:
+        curve = [[math.nan if (v := row.get(c)) is None else v for c in CURVE] for row in rows]
+        arrays["curve"] = np.array(curve, np.float32)
+    for split in EVALUATED:
+        for space in SPACES:
+            errors = read_errors(folder, split, space)
+            if errors is not None:
+                arrays[f"errors/{split}/{space}"] = errors
+    if folder.name.endswith("-0"):  # the first initialisation, on all samples: those of figures
+        for key, array in _read_if_there(folder / "examples.npz").items():
+            arrays[f"examples/{key}"] = array[:1] if key.endswith("error") else array
+    spectra = read_spectra(folder) if with_spectra else None
+    if spectra is not None:
+        arrays |= {f"spectra/{name}": getattr(spectra, name) for name in ARRAYS}
+        for name in FIELDS:
+            arrays[f"spectra/energy/{name}"] = spectra.energy[name]
+            arrays[f"spectra/amplitude/{name}"] = spectra.amplitude[name].astype(np.float32)
+    return arrays
+
+
+def _read_if_there(path: Path) -> dict[str, Array]:
+    return _read_whole(path) if path.exists() else {}
+
+
+def digest(array: Array) -> str:
+    """A name that arrays of the same content share, and others do not."""
+    head = f"{array.dtype.str}{array.shape}".encode()
+    return hashlib.sha256(head + np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
+
+
+def hash_file(path: Path) -> str:
+    """Which weights a file holds."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def collect(folder: Path) -> Records:
+    """Put the run folders beside the table into it."""
+    with locked(folder):
+        records = _read_whole_table(folder)
+        write_records(records.rows, records.files, folder)
+    return records
+
+
+def drop(folder: Path, unwanted: Callable[[Record], bool]) -> None:
+    """Take rows out of the table, and the arrays that no other row names.
+
+    >>> drop(Path("results"), lambda record: record["problem"] == "wave")
+    """
+    with locked(folder):
+        records = _read_whole_table(folder)
+        kept = [dict(record.row) for record in records if not unwanted(record)]
+        write_records(kept, records.files, folder)
+
+
+def _read_whole_table(folder: Path) -> Records:
+    """The records, of which nothing is lost when they are written again."""
+    records = read_records(folder)
+    for damage in records.damages.values():
+        if damage.file.parent in (folder, folder / "arrays"):
+            raise ValueError(f"{damage}; bring back a whole copy: git checkout {damage.file}")
+    return records
+
+
+def write_records(
+    rows: Iterable[Mapping[str, Any]], files: Mapping[str, Mapping[str, Array]], folder: Path
+) -> None:
+    """Write the table: arrays first, so that no row ever names one that is not there."""
+    rows = list(rows)
+    for problem, there in files.items():
+        named = {
+            value
+            for row in rows
+            if row["problem"] == problem
+            for value in row["arrays"].values()
+            if isinstance(value, str)
+        }
+        path = folder / "arrays" / f"{problem}.npz"
+        if named:
+            write_arrays({name: there[name] for name in sorted(named)}, path)
+        else:
+            path.unlink(missing_ok=True)
+    lines = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
+    write_atomically(folder / TABLE, lines.encode())
