@@ -1,6 +1,7 @@
 """One table of results: what a run folder holds is what its row and its arrays say."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
 
@@ -9,11 +10,16 @@ import pytest
 
 from torchcno.disk import read_json
 from torchcno.metrics import relative_l1
-from torchcno.paper.records import TABLE, collect, drop, read_records
+from torchcno.paper.records import TABLE, collect, drop, find_recorded, read_records
 from torchcno.paper.studies import BUDGETS, planned
 from torchcno.runs.config import read_config
 from torchcno.runs.evidence import read_errors, read_examples
-from torchcno.runs.measurements import measure_resolutions, measure_spectra, read_spectra
+from torchcno.runs.measurements import (
+    SPECTRA,
+    measure_resolutions,
+    measure_spectra,
+    read_spectra,
+)
 from torchcno.training.run_folder import RunFolder
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -80,6 +86,18 @@ def test_a_folder_goes_before_the_row_of_its_name(results):
     assert next(iter(read_records(results)))["parameters"] == 7
     assert len(collect(results).rows) == len(NAMES)
     assert '"parameters":7' in (results / TABLE).read_text()
+
+
+def test_a_study_leaves_alone_what_the_table_has(results):
+    """Of the same configuration and measured as it is wanted; a folder is asked itself."""
+    config = read_config(results / "runs" / NAMES[0])
+    wanted = dict.fromkeys([*NAMES, "poisson-unet-paper-0"], config)
+    collect(results)
+    assert find_recorded(results, wanted) == set()
+    remove_folders(results)
+    assert find_recorded(results, wanted) == set(NAMES)
+    assert find_recorded(results, wanted, SPECTRA) == {NAMES[0]}
+    assert find_recorded(results, {NAMES[0]: replace(config, seed=1)}) == set()
 
 
 @pytest.mark.parametrize("file", [TABLE, "arrays/poisson.npz"])

@@ -10,7 +10,7 @@ from torchcno.evaluation.errors import sample_errors
 from torchcno.grids import Grid
 from torchcno.metrics import relative_l1
 from torchcno.problems import PROBLEMS
-from torchcno.runs.evaluate import Evaluation
+from torchcno.runs.evaluate import Evaluation, evaluate_run
 from torchcno.runs.evidence import read_errors, read_examples, save_evidence
 
 HALF = 1e-4  # what a mean over a field in half precision is good for
@@ -32,3 +32,21 @@ def test_what_is_not_counted_is_not_kept_as_an_error(tmp_path):
     counted = read_errors(tmp_path, "test", "physical")
     assert counted.max() < 0.01
     np.testing.assert_allclose(error_of_examples(tmp_path, "test"), counted[:2], rtol=HALF)
+
+
+def test_a_run_keeps_the_error_of_every_sample(tiny_run):
+    (evaluation,) = evaluate_run(tiny_run, ["ood"], device="cpu")
+    for space, errors in evaluation.errors["relative_l1"].items():
+        np.testing.assert_allclose(read_errors(tiny_run, "ood", space), errors.numpy(), rtol=1e-6)
+
+
+def test_a_run_keeps_examples_to_half_precision(tiny_run):
+    (evaluation,) = evaluate_run(tiny_run, ["test"], device="cpu")
+    examples = read_examples(tiny_run, "test")
+    truth, prediction = evaluation.fields.outputs[:2], evaluation.prediction[:2]
+    half = 2.0**-11
+    assert (examples.output - truth).abs().max() <= half * truth.abs().max()
+    # The error is kept by itself, so that it is exact to its own size and not to the field's.
+    error, kept = prediction - truth, examples.prediction - examples.output
+    assert (kept - error).abs().max() <= 2 * half * error.abs().max()
+    assert read_examples(tiny_run, "val") is None

@@ -16,6 +16,7 @@ from torchcno.cli.arguments import parse, parser_of
 from torchcno.cli.terminal import table
 from torchcno.evaluation.errors import published_error
 from torchcno.paper.costs import Cost, estimate
+from torchcno.paper.records import TABLE, find_recorded
 from torchcno.paper.studies import BUDGETS, STUDIES, PlannedRun, run_study, study
 from torchcno.runs.jobs import Outcome
 from torchcno.runs.operator import pick_device
@@ -79,6 +80,10 @@ def main(arguments: Sequence[str]) -> None:
     hardware = Hardware(accelerator=given.device)
     runs = one.plan(budget, given.only, given.data, hardware, given.fast)
     folder = given.out / budget.folder
+    recorded = find_recorded(folder.parent, {run.name: run.config for run in runs}, one.measures)
+    if recorded:
+        runs = [run for run in runs if run.name not in recorded]
+        print(f"{len(recorded)} runs are in {folder.parent / TABLE}, and are left alone.")
     jobs = 0 if given.jobs is None and budget.trial and not given.cluster else given.jobs
     costs = estimate(runs, folder, one.measures, processes=jobs != 0, cluster=bool(given.cluster))
     show_plan(f"{given.name}, {one.shows}: {budget.name}", runs, costs, Console())

@@ -26,10 +26,17 @@ from torch import Tensor
 from torchcno.disk import locked, read_json, write_arrays, write_atomically
 from torchcno.evaluation.errors import published_error
 from torchcno.evaluation.resolution import ResolutionCurve
-from torchcno.runs.config import RunConfig, read_tree
+from torchcno.runs.config import RunConfig, differences, read_tree
 from torchcno.runs.evaluate import EVALUATED
 from torchcno.runs.evidence import SPACES, Examples, read_errors
-from torchcno.runs.measurements import ARRAYS, RESOLUTIONS, SPECTRA, Spectra, read_spectra
+from torchcno.runs.measurements import (
+    ARRAYS,
+    RESOLUTIONS,
+    SPECTRA,
+    Measurement,
+    Spectra,
+    read_spectra,
+)
 from torchcno.runs.run_files import KEYS, Damage, check_errors, find_damage
 from torchcno.training.run_folder import RunFolder
 
@@ -215,7 +222,8 @@ def read_run(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     """The row of the finished run in `folder`, and its arrays by their digests."""
     measured = [m.file for m in (RESOLUTIONS, SPECTRA) if m.is_made(folder)]
     foreign = [m.file for m in (RESOLUTIONS, SPECTRA) if m.is_foreign(folder)]
-    config, weights = folder / "config.yaml", RunFolder(folder).weights
+    config, resolution = folder / "config.yaml", folder / RESOLUTIONS.file
+    weights = RunFolder(folder).weights
     arrays = _arrays_of(folder, SPECTRA.file in measured)
     # A number stands in the row itself.
     names = {key: float(a) if a.ndim == 0 else digest(a) for key, a in arrays.items()}
@@ -225,9 +233,7 @@ def read_run(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
         **read_json(folder / "result.json"),
         "config": read_tree(config) if config.exists() else None,
         "weights": hash_file(weights) if weights.exists() else None,
-        "resolution": read_json(folder / RESOLUTIONS.file)
-        if RESOLUTIONS.file in measured
-        else None,
+        "resolution": read_json(resolution) if RESOLUTIONS.file in measured else None,
         "measured": measured,
         "foreign": foreign,
         "arrays": names,
@@ -278,7 +284,7 @@ def hash_file(path: Path) -> str:
 def collect(folder: Path) -> Records:
     """Put the run folders beside the table into it."""
     with locked(folder):
-        records = _read_whole_table(folder)
+        records = _read_undamaged(folder)
         write_records(records.rows, records.files, folder)
     return records
 
@@ -289,12 +295,31 @@ def drop(folder: Path, unwanted: Callable[[Record], bool]) -> None:
     >>> drop(Path("results"), lambda record: record["problem"] == "wave")
     """
     with locked(folder):
-        records = _read_whole_table(folder)
+        records = _read_undamaged(folder)
         kept = [dict(record.row) for record in records if not unwanted(record)]
         write_records(kept, records.files, folder)
 
 
-def _read_whole_table(folder: Path) -> Records:
+def find_recorded(
+    folder: Path, planned: Mapping[str, RunConfig], measurement: Measurement | None = None
+) -> set[str]:
+    """The planned runs, by name, that the table of `folder` has and of which no folder is there.
+
+    A row counts if it is of the same configuration and has the measurement that is wanted.
+    """
+    rows, _ = _read_table(folder / TABLE)
+    there = {row["name"]: row for row in rows if row["group"] == "runs" and row["config"]}
+    return {
+        name
+        for name, config in planned.items()
+        if (row := there.get(name)) is not None
+        and not (folder / "runs" / name).exists()
+        and (measurement is None or measurement.file in row["measured"])
+        and not differences(RunConfig.from_tree(row["config"]), config)
+    }
+
+
+def _read_undamaged(folder: Path) -> Records:
     """The records, of which nothing is lost when they are written again."""
     records = read_records(folder)
     for damage in records.damages.values():

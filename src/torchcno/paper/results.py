@@ -1,4 +1,4 @@
-"""What was measured: the finished runs in a folder of results, found by the names of the plan."""
+"""A folder of results, as tables and figures ask for it: runs by the names of the plan."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from torchcno.disk import read_json
-from torchcno.evaluation.resolution import ResolutionCurve
+from torchcno.paper.files import KINDS, LINEAR, Kind
 from torchcno.paper.records import Record, Records, known_error, read_records
-from torchcno.paper.report.other_files import KINDS, LINEAR, Kind
 from torchcno.paper.studies import BUDGETS, STUDIES, Budget, PlannedRun, Study, planned
 from torchcno.runs.config import differences
 from torchcno.runs.run_files import Damage, damage_of
@@ -21,7 +20,7 @@ LEAST_SEEDS = 3  # initialisations that say anything of how far others scatter
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A run, or a file beside runs, that damage keeps off the page."""
+    """A run, or another file of results, that damage keeps off the page."""
 
     name: str
     damage: Damage
@@ -30,20 +29,9 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class Results:
-    """A folder with `runs/` in it, such as `results` or `results/quick`."""
+    """A folder with a table of runs, run folders, or both: `results`, say, or `results/quick`."""
 
     folder: Path
-
-    @cached_property
-    def budgets(self) -> list[Budget]:
-        """Those that plan runs of these; the measured ones where there is nothing yet.
-
-        A trial beside measurements is none of them.
-        """
-        names = {*self.finished, *self.damaged}
-        there = [b for b in BUDGETS.values() if names & _names(b)]
-        measured = [b for b in BUDGETS.values() if not b.trial]
-        return [b for b in there if b in measured] or there or measured
 
     @cached_property
     def records(self) -> Records:
@@ -52,49 +40,37 @@ class Results:
 
     @cached_property
     def finished(self) -> Mapping[str, Record]:
-        """The finished runs of studies that can be read, by name."""
+        """The finished runs of studies, by name."""
         return {record.name: record for record in self.records if record["group"] == "runs"}
 
     @cached_property
-    def trials(self) -> Mapping[str, Record]:
-        """Single runs, by name."""
-        return {record.name: record for record in self.records if record["group"] == "trials"}
+    def budgets(self) -> list[Budget]:
+        """Those that plan runs of these; the measured ones where there is nothing yet.
 
-    @cached_property
-    def damaged(self) -> Mapping[str, Damage]:
-        """What cannot be read of finished runs, by the run's name; they are not used at all."""
-        return {
-            name: damage
-            for name, damage in self.records.damages.items()
-            if damage.file.parent.parent.name == "runs"
-        }
+        A trial beside measurements is none of them.
+        """
+        names = {*self.finished, *self.records.damages}
+        there = [b for b in BUDGETS.values() if names & _names(b)]
+        measured = [b for b in BUDGETS.values() if not b.trial]
+        return [b for b in there if b in measured] or there or measured
 
     @cached_property
     def plan(self) -> list[tuple[str, Budget, list[PlannedRun]]]:
         """The runs of every study and budget."""
         return [
-            (name, budget, study.plan(budget))
+            (name, budget, study.runs(budget))
             for name, study in STUDIES.items()
             for budget in self.budgets
         ]
 
-    def run_folder(self, run: PlannedRun) -> Path:
-        """Where the run lies, or would."""
-        return self.folder / "runs" / run.name
+    def record(self, run: PlannedRun | None) -> Record | None:
+        """What a run came to."""
+        return None if run is None else self.finished.get(run.name)
 
-    def record(self, run: PlannedRun) -> Record | None:
-        """What the run came to."""
-        return self.finished.get(run.name)
-
-    def error(self, run: PlannedRun, split: str, space: str = "normalized") -> float | None:
+    def error(self, run: PlannedRun | None, split: str, space: str = "normalized") -> float | None:
         """The median of the relative L1 error in percent."""
         record = self.record(run)
-        return record and record.error(split, space)
-
-    def mean_error(self, run: PlannedRun, split: str) -> float | None:
-        """The mean of the same, of scaled fields."""
-        record = self.record(run)
-        return record and record.error(split, statistic="mean")
+        return None if record is None else record.error(split, space)
 
     def errors_by_seed(
         self, budget: Budget, problem: str, model: str, split: str = "test"
@@ -104,20 +80,10 @@ class Results:
         errors = ((seed, self.error(run, split)) for seed, run in runs.items())
         return {seed: error for seed, error in errors if error is not None}
 
-    def mean_field_error(self, run: PlannedRun, split: str, space: str) -> float | None:
-        """The same of the mean training output, on the run's problem."""
-        record = self.record(run)
-        return record and record.mean_field_error(split, space)
-
     def linear_error(self, problem: str, split: str, space: str = "normalized") -> float | None:
         """The same of the best linear map (`validation/linear.py`)."""
         found = (self.only(LINEAR) or {}).get(problem, {})
         return known_error(found.get(split), space)
-
-    def resolutions(self, run: PlannedRun, title: str) -> ResolutionCurve | None:
-        """The published error against the resolution; None where the run was not measured so."""
-        record = self.record(run)
-        return record and record.resolutions(title)
 
     def missing(self) -> Iterator[tuple[str, Budget, list[str], int]]:
         """For every study and budget: the names of runs not finished or not measured, of how many.
@@ -125,56 +91,52 @@ class Results:
         A run that is only to be measured is named with the file that it lacks.
         """
         for name, budget, runs in self.plan:
-            lacking = (self._lacking(run, STUDIES[name]) for run in runs)
-            yield name, budget, [words for words in lacking if words], len(runs)
+            lacking = dict.fromkeys(self._lacking(run, STUDIES[name]) for run in runs)
+            count = len({run.name for run in runs})
+            yield name, budget, [words for words in lacking if words], count
 
     def _lacking(self, run: PlannedRun, study: Study) -> str:
         """The name of the run, where a study still needs something of it."""
-        if run.name not in self.finished:
+        record = self.record(run)
+        if record is None:
             return run.name
-        if study.measures is None or self.finished[run.name].has(study.measures.file):
+        if study.measures is None or record.has(study.measures.file):
             return ""
         return f"{run.name} ({study.measures.file})"
 
+    @cached_property
     def unreadable(self) -> list[Unreadable]:
-        """The runs that damaged files keep off the page, and what to do about each."""
+        """What damage keeps off the page, and what to do about each."""
         studies = {run.name: (name, b) for name, b, runs in reversed(self.plan) for run in runs}
-        return [
-            Unreadable(name, damage, _command(name, damage, studies.get(name)))
-            for name, damage in self.damaged.items()
+        runs = [
+            Unreadable(name, damage, _command(name, damage, self.folder, studies.get(name)))
+            for name, damage in self.records.damages.items()
         ]
+        return [*runs, *self._files[1]]
+
+    @cached_property
+    def _files(self) -> tuple[dict[Path, Any], list[Unreadable]]:
+        """What the files beside the table say, and those that cannot be read."""
+        contents: dict[Path, Any] = {}
+        damaged = []
+        for kind in KINDS:
+            for path in kind.files(self.folder):
+                damage = damage_of(path, kind.read)
+                if damage is None:
+                    contents[path] = kind.read(path)
+                else:
+                    name = str(path.relative_to(self.folder))
+                    damaged.append(Unreadable(name, damage, kind.command(path)))
+        return contents, damaged
 
     def every(self, kind: Kind[T]) -> dict[Path, T]:
         """What each file of a kind says that can be read."""
-        files = kind.files(self.folder)
-        return {path: self._others[path] for path in files if path in self._others}
+        contents, _ = self._files
+        return {path: contents[path] for path in kind.files(self.folder) if path in contents}
 
     def only(self, kind: Kind[T]) -> T | None:
         """What the one file of a kind says; None where it is not there, or cannot be read."""
         return next(iter(self.every(kind).values()), None)
-
-    @cached_property
-    def _others(self) -> Mapping[Path, Any]:
-        """What the files beside runs say, but for those that cannot be read."""
-        damaged = {one.damage.file for one in self.unreadable_others}
-        return {path: kind.read(path) for kind, path in self._other_files if path not in damaged}
-
-    @cached_property
-    def unreadable_others(self) -> list[Unreadable]:
-        """The files beside runs that cannot be read, and what makes each anew."""
-        found = ((kind, damage_of(path, kind.read)) for kind, path in self._other_files)
-        return [
-            Unreadable(self._name(damage.file), damage, kind.command(damage.file))
-            for kind, damage in found
-            if damage is not None
-        ]
-
-    @property
-    def _other_files(self) -> list[tuple[Kind[Any], Path]]:
-        return [(kind, path) for kind in KINDS for path in kind.files(self.folder)]
-
-    def _name(self, path: Path) -> str:
-        return str(path.relative_to(self.folder).with_suffix(""))
 
     @property
     def unplanned(self) -> list[str]:
@@ -187,23 +149,12 @@ class Results:
         """What of finished runs is not as planned, and of which; runs of no plan are left out."""
         by_name = {run.name: run for _, _, runs in self.plan for run in runs}
         found: dict[str, list[str]] = {}
-        for name in self.finished:
-            if name in by_name and (words := self._deviations(by_name[name])):
-                found.setdefault("; ".join(words), []).append(name)
+        for name, record in self.finished.items():
+            if name in by_name:
+                words = [*_not_finite(record["errors"]), *_changed(record, by_name[name])]
+                if words:
+                    found.setdefault("; ".join(words), []).append(name)
         return found
-
-    def _deviations(self, run: PlannedRun) -> list[str]:
-        return [*_not_finite(self.finished[run.name]["errors"]), *self._changed(run)]
-
-    def _changed(self, run: PlannedRun) -> list[str]:
-        try:
-            config = self.finished[run.name].config
-        except (ValueError, TypeError) as error:
-            return [f"its configuration cannot be read ({error})"]
-        if config is None:
-            return ["its configuration is not there"]
-        changed = differences(config, run.config)
-        return [f"{key} is {there}, not {meant}" for key, (there, meant) in changed.items()]
 
     def benched(self, section: str, row: str) -> dict[str, list[dict[str, Any]]]:
         """That row of `cno bench` by device, of every file that has it, most rounds first."""
@@ -220,6 +171,17 @@ class Results:
     @cached_property
     def _benches(self) -> list[dict[str, Any]]:
         return [_bench(path) for path in sorted(self.folder.glob("bench-*.json"))]
+
+
+def _changed(record: Record, run: PlannedRun) -> list[str]:
+    try:
+        config = record.config
+    except (ValueError, TypeError) as error:  # of a version that had other fields
+        return [f"its configuration cannot be read ({error})"]
+    if config is None:
+        return ["its configuration is not there"]
+    changed = differences(config, run.config)
+    return [f"{key} is {there}, not {meant}" for key, (there, meant) in changed.items()]
 
 
 def _not_finite(errors: Mapping[str, Any]) -> list[str]:
@@ -247,10 +209,12 @@ def _bench(path: Path) -> dict[str, Any]:
     return content if "device_kind" in content else {}
 
 
-def _command(name: str, damage: Damage, wanted: tuple[str, Budget] | None) -> str:
-    """What makes a damaged run anew: the first study that wants it, or its own configuration."""
+def _command(name: str, damage: Damage, results: Path, wanted: tuple[str, Budget] | None) -> str:
+    """What brings a damaged run back: its study, its configuration, or a copy of the table."""
     if wanted is not None:
         study, budget = wanted
         return f"cno study {study} --budget {budget.name} --only '{name}'"
     folder = damage.file.parent
-    return f"cno train --config {folder / 'config.yaml'} --out {folder}-again"
+    if folder.parent.parent == results:
+        return f"cno train --config {folder / 'config.yaml'} --out {folder}-again"
+    return f"git checkout {damage.file}"
