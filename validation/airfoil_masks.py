@@ -26,6 +26,7 @@ from torch import Generator, Tensor
 from torchcno.data.samples import Samples
 from torchcno.disk import read_json, write_json
 from torchcno.grids import Grid
+from torchcno.paper.records import read_records
 from torchcno.problems.airfoil import Airfoil, AirfoilFlow, perturbed, rae2822
 from torchcno.runs.evaluate import EVALUATED
 
@@ -138,12 +139,11 @@ def measure(split: str, count: int, device: str) -> dict[str, Any]:
 
 def networks(split: str) -> dict[str, float]:
     """The mean errors of the runs of `paper`, seed 0, in percent."""
-    found = sorted((RESULTS / "runs").glob("airfoil-*-paper-0/result.json"))
+    runs = [run for run in read_records(RESULTS) if run["problem"] == "airfoil"]
     return {
-        path.parent.name.removeprefix("airfoil-").removesuffix("-paper-0"): read_json(path)[
-            "errors"
-        ][split]["relative_l1_mean_percent"]["physical"]
-        for path in found
+        run["model"]: run["errors"][split]["relative_l1_mean_percent"]["physical"]
+        for run in runs
+        if run.name == f"airfoil-{run['model']}-paper-0"
     }
 
 

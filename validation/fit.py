@@ -17,25 +17,25 @@ from pathlib import Path
 from typing import Any
 
 from torchcno.paper.published import COMPARED, PROBLEM_TITLES
+from torchcno.paper.records import CURVE, Record
+from torchcno.paper.results import Results
 from torchcno.paper.studies import BUDGETS, planned
-from torchcno.runs.config import read_config
 
 RESULTS = Path(__file__).parents[1] / "results"
 
 
-def fit(folder: Path) -> dict[str, Any] | None:
+def fit(run: Record) -> dict[str, Any] | None:
     """Steps, training loss and test error of a run; None where its loss is no relative L1 error."""
-    config = read_config(folder)
-    if config.train.loss != "relative-l1":
+    config, curve = run.config, run.curve()
+    if config is None or curve is None or config.train.loss != "relative-l1":
         return None
-    result = json.loads((folder / "result.json").read_text())
-    epochs = [json.loads(row) for row in (folder / "metrics.jsonl").read_text().splitlines()]
-    chosen = next(row for row in epochs if row["epoch"] == result["best_epoch"])
-    test = result["errors"]["test"]["relative_l1_mean_percent"]["normalized"]
+    epochs = [dict(zip(CURVE, row, strict=True)) for row in curve.tolist()]
+    chosen = next(row for row in epochs if row["epoch"] == run["best_epoch"])
+    test = run["errors"]["test"]["relative_l1_mean_percent"]["normalized"]
     loss = 100 * chosen["train_loss"]
     samples = config.train.samples or config.problem.samples["train"]
     return {
-        "steps": result["best_epoch"] * (samples // config.train.batch_size),
+        "steps": run["best_epoch"] * (samples // config.train.batch_size),
         "training_loss_percent": round(loss, 4),
         "test_error_percent": round(test, 4),
         "test_over_training": round(test / loss, 3),
@@ -43,13 +43,12 @@ def fit(folder: Path) -> dict[str, Any] | None:
 
 
 def main() -> None:
-    found = {}
+    found, results = {}, Results(RESULTS)
     for problem, model in product(PROBLEM_TITLES, COMPARED):
-        name = planned(BUDGETS["paper"], problem, model).name
-        folder = RESULTS / "runs" / name
-        if (folder / "result.json").exists() and (measured := fit(folder)):
-            found[name] = measured
-            print(f"{name:45}", *(f"{key} {value:<8}" for key, value in measured.items()))
+        run = results.record(planned(BUDGETS["paper"], problem, model))
+        if run is not None and (measured := fit(run)):
+            found[run.name] = measured
+            print(f"{run.name:45}", *(f"{key} {value:<8}" for key, value in measured.items()))
     path = RESULTS / "validation-fit.json"
     path.write_text(json.dumps(found, indent=1) + "\n")
     print(f"written to {path}")

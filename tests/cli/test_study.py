@@ -254,7 +254,8 @@ def test_a_browser_shows_the_page(page, results, tmp_path):
     counting = """<script>addEventListener("load", () => {
         const loaded = [...document.images].filter((i) => i.complete && i.naturalWidth > 0);
         document.body.dataset.loaded = loaded.length;
-        const text = (cell) => cell.firstChild?.textContent ?? "";
+        const ours = (node) => node.tagName == "SMALL" ? "" : node.textContent;
+        const text = (cell) => [...cell.childNodes].map(ours).join("");
         const cells = (row) => [...row.querySelectorAll("td:not(.word)")].map(text);
         const tables = [...document.querySelectorAll("h2 + .scroll > table")].map((table) => [
             table.parentElement.previousElementSibling.id,

@@ -1,13 +1,15 @@
 """What runs will cost, before they start."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from torchcno.disk import read_json
+from torchcno.paper.records import TABLE, read_table
 from torchcno.paper.studies import PlannedRun
 from torchcno.runs.config import RunConfig, read_config
 from torchcno.runs.jobs import Job, settled
@@ -18,6 +20,7 @@ from torchcno.runs.run_files import find_damage
 from torchcno.training.hardware import device_name
 from torchcno.training.run_folder import RunFolder
 
+Finished = tuple[Mapping[str, Any], Callable[[], RunConfig]]  # what a run came to, and what it was
 Basis = Literal["finished", "trained", "measured", "guessed", "refused"]
 
 # Seconds of training a sample, a real parameter and a grid of 64²: the CNO of the Navier-Stokes
@@ -49,7 +52,7 @@ def estimate(
     processes: bool = True,
     cluster: bool = False,
 ) -> dict[str, Cost]:
-    """By name, what `runs` will cost in `folder`, where finished ones lie.
+    """By name, what `runs` will cost in `folder`, where finished ones lie; others in the table.
 
     By the seconds an epoch that the run itself took so far; else by those that one of the same
     model and problem took on the same device; else by the number of parameters, a guess.
@@ -59,7 +62,11 @@ def estimate(
     around = AROUND + (PROCESS if processes else 0.0)
     there = (path.parent for path in sorted(folder.glob("*/result.json")))
     known = (run for run in there if (run / "config.yaml").exists() and not find_damage(run))
-    results = {run: read_json(run / "result.json") for run in known}
+    rows, _ = read_table(folder.parent / TABLE)
+    results: list[Finished] = [
+        *((row, partial(RunConfig.from_tree, row["config"])) for row in rows if row["config"]),
+        *((read_json(run / "result.json"), partial(read_config, run)) for run in known),
+    ]
     return {
         run.name: _settled_cost(Job(folder / run.name, run.config), measurement)
         or _begun_cost(run, folder / run.name, around)
@@ -90,16 +97,14 @@ def _begun_cost(run: PlannedRun, folder: Path, around: float) -> Cost | None:
     return Cost(around + left * sum(epochs) / len(epochs), "measured")
 
 
-def _cost(
-    run: PlannedRun, around: float, results: Mapping[Path, dict[str, Any]], cluster: bool
-) -> Cost:
+def _cost(run: PlannedRun, around: float, results: Sequence[Finished], cluster: bool) -> Cost:
     """The cost of a run that is to be trained from the beginning."""
     config = run.config
     accelerator = config.hardware.accelerator
     kind, name = _device("cuda" if cluster and accelerator == "auto" else accelerator)
     rates = [
-        result["seconds_per_epoch"] / work_an_epoch(read_config(there))
-        for there, result in results.items()
+        result["seconds_per_epoch"] / work_an_epoch(its_config())
+        for result, its_config in results
         if (result["problem"], result["model"]) == (config.problem.name, config.model)
         and result["device"] == name
     ]

@@ -160,7 +160,7 @@ class Records:
 
 def read_records(folder: Path) -> Records:
     """All finished runs of a folder of results. Damaged ones are named, and stop no one else."""
-    rows, damages = _read_table(folder / TABLE)
+    rows, damages = read_table(folder / TABLE)
     files: dict[str, dict[str, Array]] = {}
     for path in sorted(folder.glob("arrays/*.npz")):
         try:
@@ -186,8 +186,8 @@ def read_records(folder: Path) -> Records:
     return Records(sorted(rows, key=lambda row: (row["group"], row["name"])), files, damages)
 
 
-def _read_table(path: Path) -> tuple[list[dict[str, Any]], dict[str, Damage]]:
-    """The rows that are whole, and the lines that are not."""
+def read_table(path: Path) -> tuple[list[dict[str, Any]], dict[str, Damage]]:
+    """The rows of the file that are whole, and the lines that are not."""
     rows, damages = [], {}
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     for number, line in enumerate(lines, start=1):
@@ -307,7 +307,7 @@ def find_recorded(
 
     A row counts if it is of the same configuration and has the measurement that is wanted.
     """
-    rows, _ = _read_table(folder / TABLE)
+    rows, _ = read_table(folder / TABLE)
     there = {row["name"]: row for row in rows if row["group"] == "runs" and row["config"]}
     return {
         name

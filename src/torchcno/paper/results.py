@@ -162,8 +162,7 @@ class Results:
         for bench in self._benches:
             numbers = bench.get(section, {}).get(row, {})
             if "rounds" in numbers:
-                kind = {"device_kind": bench["device_kind"]}
-                found.setdefault(bench["device"], []).append(numbers | kind)
+                found.setdefault(bench["device"], []).append(numbers)
         for rows in found.values():
             rows.sort(key=lambda numbers: -numbers["rounds"])
         return found

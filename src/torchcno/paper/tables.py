@@ -26,8 +26,7 @@ from torchcno.paper.studies import (
     scaling_series,
     tap_runs,
 )
-from torchcno.runs.bench import prediction_name
-from torchcno.runs.presets import build_problem, parameter_count
+from torchcno.runs.presets import parameter_count
 
 SPLIT_TITLES = {"test": "in", "ood": "out"}
 HOT = 10.0  # times the least error of a row: from there on a cell has the full colour
@@ -502,81 +501,39 @@ def scaling_published(row: tuple[str, str], what: str) -> Cell:
 
 
 def modes_rows(results: Results) -> Rows:
-    """A row per problem, or per reading of its constants."""
-    found = results.only(MODES) or {}
+    """A row per problem."""
     for problem, said in paper.MODES.items():
-        what = f"{said.statistic} error {said.error:.0%}"
-        for name in [one for one in found if one.split(",")[0] == problem] or [problem]:
-            by = name.removeprefix(problem).removeprefix(", ")
-            yield (problem_title(problem), what, by), name
+        yield (problem_title(problem), f"{said.statistic} error {said.error:.0%}"), problem
 
 
-def modes_cell(results: Results, budget: Budget, name: str, column: None) -> Cell:
+def modes_cell(results: Results, budget: Budget, problem: str, column: None) -> Cell:
     """How many modes per axis the outputs need."""
-    found = results.only(MODES) or {}
-    return plain(found.get(name, {}).get("modes_for_published_error"))
+    found = (results.only(MODES) or {}).get(problem, {})
+    return plain(found.get("modes_for_published_error"))
 
 
-def seconds_rows(results: Results) -> Rows:
-    """Solvers and networks of two problems, however they were measured."""
-    for problem, published in paper.SECONDS.items():
-        for what, seconds in published.items():
-            title = paper.MODEL_TITLES.get(what, what)
-            found = dict(_seconds(results, problem, what))
-            for how, value in found.items() or [("", None)]:
-                yield (problem_title(problem), title, how), (value, seconds)
-
-
-def _seconds(results: Results, problem: str, what: str) -> list[tuple[str, float]]:
-    """Seconds per sample: of solvers, of `cno bench`, or else as runs measured it at their ends."""
-    if what not in paper.MODEL_TITLES:
+def seconds_cell(results: Results, budget: Budget, problem: str, what: str) -> Cell:
+    """Seconds per sample: of the solver where it is fastest, of a network at the end of its run."""
+    found = []
+    if what == "solver":
         benches = results.every(SOLVERS).values()
-        return [(on, seconds[problem]) for on, seconds in benches if problem in seconds]
-    return (_benched_seconds(results, problem) if what == "cno" else []) or _run_seconds(
-        results, problem, what
-    )
+        found = [(seconds[problem], on) for on, seconds in benches if problem in seconds]
+    elif record := results.record(planned(budget, problem, what)):
+        found = [(1 / record["inference"]["samples_per_second"], record.name)]
+    seconds, on = min(found, default=(None, ""))
+    return replace(plain(seconds, ".1e"), title=on)
 
 
-def _benched_seconds(results: Results, problem: str) -> list[tuple[str, float]]:
-    """Of the CNO, on each device and in each way."""
-    one = build_problem(problem)
-    name = prediction_name(one, one.resolution, "throughput")
-    return [
-        (f"{device}, batches of {row['batch']}{suffix.replace('-', ', ')}",
-         row["milliseconds_a_sample"] / 1e3)
-        for suffix in ("", "-eager")
-        for device, (row, *_) in results.benched("inference", name + suffix).items()
-    ]  # fmt: skip
-
-
-def _run_seconds(results: Results, problem: str, model: str) -> list[tuple[str, float]]:
-    """At the ends of runs, each budget's."""
-    records = (results.record(planned(budget, problem, model)) for budget in results.budgets)
-    return [
-        (f"{r['device']}, batches of {r['inference']['batch_size']}, {r.name}",
-         1 / r["inference"]["samples_per_second"])
-        for r in records
-        if r is not None
-    ]  # fmt: skip
-
-
-def speedup_rows(results: Results) -> Rows:
-    """A row per problem; of the flow one per device on which `cno bench` measured it."""
-    for problem in problems_of(results):
-        devices = results.benched("training", "fused") if problem == FLOW else {}
-        for device in devices or [""]:
-            yield (problem_title(problem), device), (problem, device)
-
-
-def speedup_cell(results: Results, budget: Budget, row: tuple[str, str], model: str) -> Cell:
+def speedup_cell(results: Results, budget: Budget, problem: str, model: str) -> Cell:
     """The time of a training step over that of the ablated model, which took turns with it."""
-    problem, device = row
-    if problem != FLOW:
+    if problem != FLOW:  # the only one that `cno bench` trains
         return EMPTY
-    steps = results.benched("training", "fused").get(device, [])
     name = model.removeprefix("cno-")
-    ratios = (step["ratios"][name] for step in steps if name in step["ratios"])
-    return plain(next(ratios, None), ".3f")
+    for device, steps in sorted(results.benched("training", "fused").items()):
+        for step in steps:
+            if name in step["ratios"]:
+                return replace(plain(step["ratios"][name], ".3f"), title=device)
+    return Cell()
 
 
 def rounded(value: float) -> float:
@@ -640,11 +597,11 @@ TABLES: dict[str, Pivot] = {
     "ablation-times": Pivot(
         "Table 13, training time",
         "The CNO's training time over that of the ablated network",
-        ("problem", "device"),
-        speedup_rows,
+        ("problem",),
+        by_problem,
         titled(paper.ABLATION_SPEEDUPS),
         speedup_cell,
-        lambda row, model: span(paper.ABLATION_SPEEDUPS[model].get(row[0])),
+        lambda problem, model: span(paper.ABLATION_SPEEDUPS[model].get(problem)),
         by_budget=False,
     ),
     "table-2": Pivot(
@@ -688,21 +645,21 @@ TABLES: dict[str, Pivot] = {
     "modes": Pivot(
         "Figure 26, in numbers",
         "Modes per axis that approximate the outputs",
-        ("problem", "up to", "reading"),
+        ("problem", "up to"),
         modes_rows,
         {"modes": None},
         modes_cell,
-        lambda name, column: plain(paper.MODES[name.split(",")[0]].modes),
+        lambda problem, column: plain(paper.MODES[problem].modes),
         by_budget=False,
     ),
     "seconds": Pivot(
         "SM, times",
         "Seconds per sample of solvers and of trained networks",
-        ("problem", "what", "measured on"),
-        seconds_rows,
-        {"seconds": None},
-        lambda results, budget, row, column: plain(row[0], ".2e"),
-        lambda row, column: plain(row[1], ".0e"),
+        ("problem",),
+        lambda results: [((problem_title(problem),), problem) for problem in paper.SECONDS],
+        {"solver": "solver", **titled(("cno", "fno"))},
+        seconds_cell,
+        lambda problem, what: plain(paper.SECONDS[problem].get(what), ".0e"),
         by_budget=False,
     ),
     "vorticity": Pivot(

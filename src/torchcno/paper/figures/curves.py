@@ -1,9 +1,8 @@
 """Figures of numbers: ranks, resolutions, spectra, sizes, samples, modes, aliasing."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from torchcno.paper.figures.picture import (
 )
 from torchcno.paper.files import AUDITS, MODES, SEARCHES
 from torchcno.paper.published import PowerLaw
+from torchcno.paper.records import Record
 from torchcno.paper.results import Results
 from torchcno.paper.studies import (
     EFFICIENCY,
@@ -42,8 +42,6 @@ from torchcno.paper.tables import (
     series_errors,
     series_title,
 )
-from torchcno.problems import PROBLEMS
-from torchcno.runs.audit import RunAudit
 from torchcno.runs.measurements import RESOLUTIONS, SAME_WEIGHTS, SPECTRA, Spectra
 from torchcno.runs.pictures.drawing import COLOURS, INK, STYLE, panels, strokes, tidy
 from torchcno.runs.pictures.efficiency import Size, draw_efficiency
@@ -308,18 +306,17 @@ def draw_modes(cases: Mapping[str, Mapping[str, Any]]) -> Figure:
 def audit_pictures(results: Results) -> Iterator[Picture]:
     """Aliasing, which the paper argues about and does not measure: `cno audit --json`."""
     for path, found in results.every(AUDITS).items():
-        problem = _audited(path, found)
-        runs = compared(results, problem) if problem else {}
-        titles = {run.name: title for title, run in runs.items()}
-        measured = [replace(a, name=titles.get(a.name, a.name)) for a in found]
-        errors = {title: results.error(run, "test") for title, run in runs.items()}
-        foreign = tuple(a.name for a in measured if not _same(a.error, errors.get(a.name)))
-        audits = [a for a in measured if a.name not in foreign]
-        subject = problem_title(problem) if problem else path.stem.removeprefix("audit-")
+        records = {a.name: results.finished.get(a.name) for a in found}
+        problem = next((record["problem"] for record in records.values() if record), None)
+        titles = {run.name: t for t, run in compared(results, problem).items()} if problem else {}
+        foreign = [a.name for a in found if not _is_same(a.error, records[a.name])]
+        audits = [
+            replace(a, name=titles.get(a.name, a.name)) for a in found if a.name not in foreign
+        ]
         yield Picture(
             path.stem,
             "Aliasing",
-            f"{subject}: between grids, under translations, and layer by layer",
+            f"{path.stem.removeprefix('audit-')}: between grids, under translations, by layer",
             partial(draw_audits, audits) if audits else None,
             AUDITS.command(path),
             {
@@ -330,20 +327,13 @@ def audit_pictures(results: Results) -> Iterator[Picture]:
                 }
                 for audit in audits
             },
-            absent(results, problem, [a.name for a in measured]) if problem else (),
-            foreign,
+            foreign=tuple(titles.get(name, name) for name in foreign),
         )
 
 
-def _audited(path: Path, audits: Iterable[RunAudit]) -> str | None:
-    """The problem that the file's name or else a run's begins with; None: nobody knows."""
-    names = [path.stem.removeprefix("audit-"), *(audit.name for audit in audits)]
-    known = (p for name in names for p in PROBLEMS if f"{name}-".startswith(f"{p}-"))
-    return next(known, None)
-
-
-def _same(audited: float | None, error: float | None) -> bool:
-    """Whether two errors are of the same weights; where one is not known, yes."""
+def _is_same(audited: float | None, record: Record | None) -> bool:
+    """Whether an audit with this test error was made with a run's weights; unknown: yes."""
+    error = record.error("test") if record else None
     return audited is None or error is None or abs(audited - error) <= SAME_WEIGHTS * error
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from torchcno.disk import write_atomically
 from torchcno.paper.report.page import Report, templates
 
-MARKED = re.compile(r"(<!-- results: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"^(<!-- results: ([\w-]+) -->\n).*?^(<!-- end -->)", re.DOTALL | re.MULTILINE)
 
 
 def fill(text: str, report: Report) -> str:
