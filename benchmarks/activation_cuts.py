@@ -34,7 +34,6 @@ from torchcno.arithmetic import FIELDS, Precision, arithmetic
 from torchcno.data.generate import available_cores
 from torchcno.operators import WindowedSinc, kernels, row_plans
 from torchcno.operators.activation import Activation
-from torchcno.operators.filters import Boundary
 from torchcno.operators.kernels import Blocks
 from torchcno.operators.resampling import activation_matrices
 from torchcno.operators.row_plans import Cut
@@ -44,7 +43,7 @@ from torchcno.runs.presets import build_model
 BATCH, CALLS, REPLAYS = 32, 5, 4
 METHOD = f"microseconds a call: a CUDA graph of {CALLS} calls, the best of {REPLAYS} replays"
 DIRECTIONS = ("forward", "backward")
-BOUNDARIES: tuple[Boundary, ...] = ("zero", "periodic")
+BOUNDARIES: tuple[str, ...] = ("zero", "periodic")
 WRITTEN = 50  # launches from one writing of the report to the next
 FASTEST = 2  # cuts that go on to all shapes
 REGISTERS = (16, 160)  # float32 numbers that a thread holds of a program's results: least, most
@@ -65,7 +64,7 @@ class Launch:
 
     shape: Shape
     direction: str
-    boundary: Boundary
+    boundary: str
     channels_last: bool
     cut: Blocks | Cut
     precision: Precision = "tf32"
@@ -117,7 +116,7 @@ def whole_cuts(edge: int, direction: str) -> list[Blocks]:
     return fitting + limited
 
 
-def row_cuts(shape: Shape, boundary: Boundary) -> list[Cut]:
+def row_cuts(shape: Shape, boundary: str) -> list[Cut]:
     """Cuts of planes that are taken row by row."""
     ways = product((s for s in STRIPS if s <= min(shape[1:])), TILES[boundary])
     return [Cut(planes=16, strip=strip, tile=tile, warps=warps) for strip, (tile, warps) in ways]
@@ -163,7 +162,7 @@ def second_round(
 
 
 @lru_cache
-def exact_matrices(n_in: int, n_out: int, boundary: Boundary) -> tuple[Tensor, Tensor]:
+def exact_matrices(n_in: int, n_out: int, boundary: str) -> tuple[Tensor, Tensor]:
     return activation_matrices(n_in, n_out, 2, WindowedSinc(), boundary)
 
 

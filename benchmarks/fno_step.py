@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from torchcno.models import FNO, count_parameters
+from torchcno.runs.presets import PAPER
 
 
 def reference(config: FNO.Config) -> nn.Module:
@@ -57,7 +58,7 @@ def seconds(step: Callable[[], None], synchronize: Callable[[], None]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--problem", default="poisson", choices=FNO.PAPER)
+    parser.add_argument("--problem", default="poisson", choices=PAPER["fno"])
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -69,7 +70,7 @@ def main() -> None:
     torch.manual_seed(0)
     batch = torch.randn(arguments.batch, 1, arguments.size, arguments.size, device=device)
     # Both without domain padding: the two libraries pad in different ways.
-    config = FNO.Config(**FNO.PAPER[arguments.problem] | {"pad": 0})
+    config = FNO.Config(**{**PAPER["fno"][arguments.problem].network, "pad": 0})
     models = {"torchcno": FNO(config).to(device), "neuraloperator": reference(config).to(device)}
     steps = {name: training_step(model, batch) for name, model in models.items()}
 

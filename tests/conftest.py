@@ -1,11 +1,16 @@
 """Shapes and types of annotated functions are checked while the tests run."""
 
 import os
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
+import jaxtyping
 import pytest
 import torch
+from beartype import BeartypeConf, beartype
 from jaxtyping import install_import_hook
 
 # Two test processes share two cores; one thread each is faster than four that compete.
@@ -21,16 +26,31 @@ CHECKED = (
     "torchcno.grids",
     "torchcno.spectral",
     "torchcno.metrics",
-    "torchcno.operators.filters",
-    "torchcno.operators.resampling",
+    # Not `sigma`, `triton_*` and `cpu_activation`: compilers read the source of their functions.
+    "torchcno.operators.activation",
+    "torchcno.operators.bands",
+    "torchcno.operators.boundary",
     "torchcno.operators.convolution",
-    "torchcno.operators.activation",  # not kernels.py: Triton reads the source of its functions
+    "torchcno.operators.filters",
+    "torchcno.operators.kernels",
+    "torchcno.operators.layout",
+    "torchcno.operators.normalised",
+    "torchcno.operators.resampling",
+    "torchcno.operators.row_plans",
+    "torchcno.operators.streams",
+    "torchcno.operators.versions",
+    "torchcno.operators.windows",
     "torchcno.models",
     "torchcno.problems",
     "torchcno.data",
+    "torchcno.training",
     "torchcno.evaluation",
 )
-install_import_hook(CHECKED, "beartype.beartype").__enter__()
+# An integer is a float, as it is to mypy. The hook wants a name to import the checker by.
+checker = ModuleType("torchcno_type_checker")
+checker.check = beartype(conf=BeartypeConf(is_pep484_tower=True))
+sys.modules[checker.__name__] = checker
+install_import_hook(CHECKED, f"{checker.__name__}.check").__enter__()
 
 # After the hook: what is imported before it is not checked.
 from torchcno.problems.poisson import Poisson  # noqa: E402
@@ -38,6 +58,14 @@ from torchcno.runs import jobs  # noqa: E402
 from torchcno.runs.config import RunConfig  # noqa: E402
 from torchcno.runs.train import train_run  # noqa: E402
 from torchcno.training import Hardware  # noqa: E402
+
+
+@pytest.fixture
+def as_outside_tests() -> Iterator[None]:
+    """No checks of annotations, which would speak before the package's own."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="session")
@@ -77,4 +105,6 @@ def tiny_run(tiny_config: RunConfig, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs run in a thread of this process, which saves the start of others."""
-    monkeypatch.setattr(jobs, "perform", lambda request, environment: jobs.answer(request))
+    monkeypatch.setattr(
+        jobs, "run_in_process", lambda request, environment: jobs.run_request(request)
+    )

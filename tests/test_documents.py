@@ -1,7 +1,8 @@
-"""The code in documents runs as it stands."""
+"""The code in documents runs as it stands, and what documents name exists."""
 
 import re
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,17 @@ import h5py
 import numpy as np
 import pytest
 
-from torchcno import PROBLEMS, Normalization
+import torchcno
+from torchcno import PROBLEMS, Normalization, RunConfig, train_run
 from torchcno.data.rpb_files import ARCHIVES
 from torchcno.metrics import relative_l1
 
-DOCUMENTS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = ROOT / "docs"
+FOLDERS = (".", "docs", "validation", "benchmarks")
+PAGES = {
+    str(path.relative_to(ROOT)): path for folder in FOLDERS for path in (ROOT / folder).glob("*.md")
+}
 CONSTANTS = {"min_inp": -1.5, "max_inp": 2.5, "min_out": -0.1, "max_out": 0.3}
 
 
@@ -51,12 +58,74 @@ def test_own_data_and_own_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert names["theirs"].predict(names["published"]["ood"].inputs).shape == (4, 1, 64, 64)
 
 
-def test_the_readme() -> None:
-    """All of its code but the run that takes a GPU minutes."""
-    text = (DOCUMENTS.parent / "README.md").read_text(encoding="utf-8")
-    pretrained, network, _ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+def test_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of its code, with a small network in the place of the one that takes a GPU minutes."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TORCHCNO_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(torchcno, "train_run", train_small)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     names: dict[str, Any] = {}
+    pretrained, own, benchmark = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(pretrained, "README.md", "exec"), names)
     assert relative_l1(names["v"], names["u"].float()).item() < 0.05
-    exec(compile(network, "README.md", "exec"), names)
-    assert names["v"].shape == (8, 1, 128, 128)
+    exec(compile(own, "README.md", "exec"), names)
+    v, truth = names["v"], names["val"].outputs.float()
+    assert relative_l1(v, truth).median() < 0.5 * relative_l1(0 * truth, truth).median()
+    exec(compile(benchmark, "README.md", "exec"), names)
+    assert names["result"]["problem"] == "poisson"
+
+
+def train_small(config: RunConfig, out: str) -> dict[str, Any]:
+    """`train_run` on the same problem, with a network that learns in a second."""
+    small = RunConfig.resolve(config.problem, config.model, config.preset, resolution=24)
+    network = replace(small.architecture, levels=1, width=4, lift_width=4, neck_blocks=1)
+    recipe = replace(small.train, epochs=1, samples=8, batch_size=4)
+    return train_run(replace(small, architecture=network, train=recipe), out)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    """Files that are linked exist, and have the headings that links name."""
+    text = re.sub(r"```.*?```", "", PAGES[page].read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        name, _, heading = target.partition("#")
+        if not name.startswith(("http:", "https:")):
+            linked = PAGES[page].parent / name if name else PAGES[page]
+            assert linked.exists(), f"{page} links to {target}, which is not there"
+            assert not heading or heading in anchors_of(linked)
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The headings of a page as links name them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_that_pages_name_exist(page: str) -> None:
+    text = PAGES[page].read_text(encoding="utf-8")
+    named = re.findall(r"\b((?:validation|benchmarks|results|tests|docs)/[a-z0-9_./-]+\.\w+)", text)
+    assert not [name for name in named if not (ROOT / name).exists()]
+
+
+MATHEMATICS = (DOCUMENTS / "mathematics.md").read_text(encoding="utf-8")
+
+
+def test_the_theorems_have_their_tests() -> None:
+    """The tests that docs/mathematics.md names beside its statements exist."""
+    files = {path.stem: path for path in (ROOT / "tests").rglob("test_*.py")}
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in files.values())
+    named = set(re.findall(r"\btest_\w+", MATHEMATICS))
+    assert named
+    assert not {name for name in named if name not in files and f"def {name}(" not in tests}
+
+
+@pytest.mark.parametrize(
+    "name",
+    sorted(set(re.findall(r"`((?:spectral|evaluation|operators|models)\.[\w.]+)`", MATHEMATICS))),
+)
+def test_the_definitions_have_their_functions(name: str) -> None:
+    found, words = import_module("torchcno"), name.split(".")
+    for i, word in enumerate(words):
+        path = "torchcno." + ".".join(words[: i + 1])
+        found = getattr(found, word) if hasattr(found, word) else import_module(path)

@@ -1,16 +1,7 @@
-import jaxtyping
 import pytest
 import torch
 
 from torchcno.grids import Grid, unit_positions
-
-
-@pytest.fixture
-def as_outside_tests():
-    """No checks of annotations, which would speak before the package's own."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.parametrize("layout", ["periodic", "inclusive", "cell-centred"])

@@ -28,9 +28,8 @@ from torchcno.data.dataset import Normalization, load
 from torchcno.operators.activation import Activation
 from torchcno.operators.convolution import Convolution
 from torchcno.training.losses import relative_l1_loss
-from torchcno.training.optimizers import optimizer_of
+from torchcno.training.optimizers import make_optimizer
 from torchcno.training.pairs import Pairs
-from torchcno.training.recipe import Recipe
 from torchcno.training.step import eager_step
 
 VALUES = 2**17
@@ -97,7 +96,7 @@ def rounded(value: float) -> float:
 def states(name: str, steps: list[int], batch: int, trained: bool) -> Iterator[tuple[int, Any]]:
     """Of a network that learns, after so many steps."""
     data, model = pairs(name, 16 * batch), network(name, trained)
-    optimizer = optimizer_of(model, Recipe(learning_rate=1e-4 if trained else 1e-3), CPU)
+    optimizer = make_optimizer("adamw", model, 1e-4 if trained else 1e-3, 1e-6, CPU)
     step = eager_step(model, optimizer, relative_l1_loss)
     for number in range(max(steps) + 1):
         chosen = torch.randint(len(data), (batch,))

@@ -9,7 +9,6 @@ is not there yet.
 """
 
 import argparse
-import math
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,8 @@ from torchcno.data.dataset import Normalization, load
 from torchcno.disk import read_json, write_json
 from torchcno.evaluation.errors import published_error, sample_errors, summary
 from torchcno.evaluation.linear import PENALTIES, linear_map
-from torchcno.problems import PROBLEMS, SPLITS, AllenCahn, DiscontinuousTransport
+from torchcno.problems import PROBLEMS, SPLITS
 from torchcno.problems.problem import Problem
-
-# And other readings of the text: initial data of a tenth, and disks with stairs.
-MEASURED = {name: problem() for name, problem in PROBLEMS.items()} | {
-    "allen-cahn, A = 1/π": AllenCahn(amplitude=1 / math.pi),
-    "discontinuous-transport, sampled": DiscontinuousTransport(edges="sampled"),
-}
 
 
 def measure(problem: Problem, folder: Path | None) -> dict[str, Any]:
@@ -53,14 +46,14 @@ def measure(problem: Problem, folder: Path | None) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--problem", nargs="+", default=list(MEASURED), choices=MEASURED)
+    parser.add_argument("--problem", nargs="+", default=list(PROBLEMS), choices=PROBLEMS)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--out", type=Path, default=Path("results"))
     given = parser.parse_args()
     path = given.out / "validation-linear.json"
     report = read_json(path) if path.exists() else {}
     for name in given.problem:
-        report[name] = measure(MEASURED[name], given.data)
+        report[name] = measure(PROBLEMS[name](), given.data)
         write_json(report, path)
         found = {
             split: round(published_error(errors), 3)

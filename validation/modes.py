@@ -25,7 +25,6 @@ from torchcno.spectral import resample
 
 CASES: dict[str, Problem] = {
     "vorticity": Vorticity(),
-    "vorticity, s = 7³": Vorticity(scale=7**3),
     "navier-stokes": NavierStokes(),
 }
 

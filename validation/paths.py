@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from recipes import SMALL
-
 from torchcno import RunConfig, train_run
 from torchcno.arithmetic import Precision
 from torchcno.evaluation.errors import published_error
@@ -32,6 +30,14 @@ from torchcno.runs.search.space import Space
 from torchcno.training import Hardware
 
 Task = tuple[str, RunConfig]
+
+SMALL = {  # two minutes a run on one core
+    "model.width": 8,
+    "model.lift_width": 16,
+    "model.neck_blocks": 2,
+    "model.skip_blocks": 1,
+    "train.samples": 256,
+}
 
 
 def unsupported(*arguments: object, **keywords: object) -> bool:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from torchcno.problems import PROBLEMS, Problem
     from torchcno.runs.config import RunConfig
     from torchcno.runs.evaluate import evaluate_run
-    from torchcno.runs.operator import TrainedOperator, load
-    from torchcno.runs.own_data import train_on
+    from torchcno.runs.folder import RunFolder, load
+    from torchcno.runs.operator import TrainedOperator
     from torchcno.runs.presets import build_model
     from torchcno.runs.pretrained import load_pretrained
-    from torchcno.runs.train import resume_run, train_run
+    from torchcno.runs.train import resume_run, train_on, train_run
     from torchcno.spectral import resample
     from torchcno.training.recipe import PRESETS, Recipe
 
@@ -42,6 +42,7 @@ _HOMES = {
     "Problem": "problems",
     "Recipe": "training.recipe",
     "RunConfig": "runs.config",
+    "RunFolder": "runs.folder",
     "TrainedOperator": "runs.operator",
     "WindowedSinc": "operators.filters",
     "audit": "evaluation.aliasing",
@@ -49,11 +50,11 @@ _HOMES = {
     "evaluate_run": "runs.evaluate",
     "from_official": "models.official",
     "generate": "data.generate",
-    "load": "runs.operator",
+    "load": "runs.folder",
     "load_pretrained": "runs.pretrained",
     "resample": "spectral",
     "resume_run": "runs.train",
-    "train_on": "runs.own_data",
+    "train_on": "runs.train",
     "train_run": "runs.train",
 }
 

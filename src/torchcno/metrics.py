@@ -47,6 +47,13 @@ def relative_h1(prediction: Fields, truth: Fields, grid: Grid) -> Float[Tensor, 
     return (_h1_squared(prediction - truth, grid) / _h1_squared(truth, grid)).sqrt()
 
 
+METRICS: dict[str, Callable[[Tensor, Tensor, Grid], Tensor]] = {
+    "relative_l1": lambda prediction, truth, grid: relative_l1(prediction, truth),
+    "relative_l2": lambda prediction, truth, grid: relative_l2(prediction, truth),
+    "relative_h1": relative_h1,
+}
+
+
 def _norm(v: Fields, p: int) -> Tensor:
     # Without a square root of its own, so that the gradient at v = 0 is 0 and not nan.
     return torch.linalg.vector_norm(v.flatten(1), p, dim=1)

@@ -1,8 +1,9 @@
-"""Choosing by name, with a miss that says what there is."""
+"""Choosing by name, and the fields of configurations, which say what they are and may be."""
 
+import dataclasses
 import difflib
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Collection, Mapping
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -14,3 +15,41 @@ def select(table: Mapping[str, T], name: str, kind: str) -> T:
     near = difflib.get_close_matches(str(name), table, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     raise ValueError(f"unknown {kind} {name!r}; {hint}choose from {', '.join(sorted(table))}.")
+
+
+def option(
+    default: T,
+    help: str,
+    *,
+    choices: Collection[str] | None = None,
+    least: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> T:
+    """A field of a frozen dataclass, with its `help` and its limits as metadata.
+
+    The command line shows `metadata["help"]` and `metadata["choices"]`; a dict of choices is the
+    list of their names. `check_options` holds the values to the rest: least ≤ value, above < value
+    and value < below.
+    """
+    said = {"choices": choices, "least": least, "above": above, "below": below}
+    metadata = {name: limit for name, limit in said.items() if limit is not None}
+    return dataclasses.field(default=default, metadata={"help": help, **metadata})
+
+
+def check_options(config: Any) -> None:
+    """Refuse a value that the options of `config` do not allow; None is always allowed."""
+    for field in dataclasses.fields(config):
+        name, value, limits = field.name, getattr(config, field.name), field.metadata
+        if "choices" in limits:
+            select(dict.fromkeys(limits["choices"]), value, name)
+        if value is None:
+            continue
+        if field.type in (int, int | None) and not hasattr(value, "__index__"):
+            raise ValueError(f"{name} is {value}; use a whole number.")
+        if "least" in limits and not value >= limits["least"]:
+            raise ValueError(f"{name} is {value}; use {limits['least']:g} or more.")
+        if "above" in limits and not value > limits["above"]:
+            raise ValueError(f"{name} is {value}; use more than {limits['above']:g}.")
+        if "below" in limits and not value < limits["below"]:
+            raise ValueError(f"{name} is {value}; use less than {limits['below']:g}.")

@@ -3,7 +3,7 @@ import pytest
 import torch
 import xarray
 
-from torchcno.runs.operator import load
+from torchcno.runs.folder import load
 
 
 @pytest.fixture

@@ -9,7 +9,9 @@ SEARCH = ["--range", "model.width=2,4", "--range", "train.learning_rate=0.001,0.
 
 
 def test_a_search_goes_on_to_more_trials(cno, tiny, tmp_path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(jobs, "perform", lambda request, environment: jobs.answer(request))
+    monkeypatch.setattr(
+        jobs, "run_in_process", lambda request, environment: jobs.run_request(request)
+    )
     words = ["search", *tiny, *SEARCH, "--train.epochs", 1, "--out", tmp_path]
     first = cno(*words, "--trials", 1)
     assert first.code == 0, first.err
@@ -32,9 +34,9 @@ def test_failed_trials_are_told(cno, tiny, tmp_path, monkeypatch: pytest.MonkeyP
     def perform(request, environment):
         if request["folder"].endswith("0001"):
             return {"state": "failed", "error": "the disk is full."}
-        return jobs.answer(request)
+        return jobs.run_request(request)
 
-    monkeypatch.setattr(jobs, "perform", perform)
+    monkeypatch.setattr(jobs, "run_in_process", perform)
     words = ["search", *tiny, *SEARCH, "--train.epochs", 1, "--out", tmp_path, "--trials", 2]
     outcome = cno(*words)
     assert outcome.code == 1
@@ -46,7 +48,9 @@ def test_failed_trials_are_told(cno, tiny, tmp_path, monkeypatch: pytest.MonkeyP
 def test_a_search_ends_with_its_configurations(
     cno, tiny, tmp_path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(jobs, "perform", lambda request, environment: jobs.answer(request))
+    monkeypatch.setattr(
+        jobs, "run_in_process", lambda request, environment: jobs.run_request(request)
+    )
     one = ["--range", "model.width=2", "--train.learning_rate", 1e-3, "--train.weight_decay", 0]
     words = ["search", *tiny, *one, "--jobs", 1, "--train.epochs", 1, "--out", tmp_path]
     outcome = cno(*words, "--trials", 5)

@@ -21,7 +21,7 @@ from torchcno.paper.costs import AROUND
 from torchcno.paper.results import Results
 from torchcno.paper.studies import BUDGETS, planned
 from torchcno.paper.tables import all_tables, percent
-from torchcno.runs.config import read_config
+from torchcno.runs.folder import read_config
 from torchcno.runs.jobs import Job, Outcome
 
 CHROMIUM = shutil.which("chromium")

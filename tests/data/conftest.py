@@ -50,7 +50,22 @@ class Toy(Problem):
         return fields
 
 
+@dataclass(frozen=True)
+class Corrected(Toy):
+    """The same problem by a later version of its recipe, which has the other sign."""
+
+    version: ClassVar = 2
+
+    def solve(self, inputs: Tensor) -> Tensor:
+        return -super().solve(inputs)
+
+
 @pytest.fixture
 def toy() -> Toy:
     Toy.solved.clear()
     return Toy()
+
+
+@pytest.fixture
+def corrected() -> Corrected:
+    return Corrected()

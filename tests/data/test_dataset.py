@@ -164,6 +164,30 @@ class TestLoad:
         with pytest.raises(ValueError, match="another recipe"):
             load(other, "train", folder=tmp_path)
 
+    def test_an_outdated_file_is_named_and_neither_used_nor_replaced(
+        self, toy, corrected, tmp_path
+    ):
+        load(toy, "train", folder=tmp_path)
+        path = tmp_path / "toy-train-16.nc"
+        before = path.read_bytes()
+        with pytest.raises(ValueError, match=rf"{path} .* version 1 .* version 2.* Delete"):
+            load(corrected, "train", folder=tmp_path)
+        assert path.read_bytes() == before
+        path.unlink()
+        data = load(corrected, "train", folder=tmp_path)
+        assert torch.allclose(data.outputs, -2 * data.inputs, rtol=1e-6)
+        with pytest.raises(ValueError, match=r"by version 2 .* makes version 1"):
+            load(toy, "train", folder=tmp_path)
+
+    def test_versions_of_a_recipe_that_is_not_the_default_lie_side_by_side(
+        self, toy, corrected, tmp_path
+    ):
+        for _ in range(2):  # made, then read
+            for problem, sign in ((toy, 1), (corrected, -1)):
+                data = load(dataclasses.replace(problem, a=3.0), "train", folder=tmp_path)
+                assert torch.allclose(data.outputs, 3 * sign * data.inputs, rtol=1e-6)
+        assert len(list(tmp_path.rglob("toy-train-16.nc"))) == 2
+
     def test_a_damaged_file_is_not_replaced_in_silence(self, toy, tmp_path):
         load(toy, "train", folder=tmp_path)
         path = tmp_path / "toy-train-16.nc"

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 
+import h5netcdf
 import numpy as np
 import pytest
 import torch
@@ -36,6 +37,7 @@ def test_a_stranger_understands_it(toy, path):
         assert data.description == "Amplification: v = a u of a sum u of K random waves."
         assert (data.problem, data.split, data.seed) == ("toy", "ood", 0)
         assert (data.grid, data.boundary) == ("periodic", "periodic")
+        assert data.recipe_version == toy.version == 1
         recipe = json.loads(data.recipe)
         assert recipe["K"] == 5  # the constant out of distribution
         assert np.allclose(data.output, recipe["a"] * data.input, rtol=1e-6)
@@ -59,6 +61,12 @@ def test_what_is_read_is_what_was_made(toy, path):
     made = Samples(toy, "ood", 16).make(range(3))
     assert grid == toy.grid(16)
     assert all(torch.equal(torch.from_numpy(a), b) for a, b in zip(pair, made, strict=True))
+
+
+def test_a_file_without_a_version_is_of_the_first(toy, path):
+    with h5netcdf.File(path, "a") as file:
+        del file.attrs["recipe_version"]
+    assert files.read_header(path).identity == Samples(toy, "ood", 16).identity
 
 
 class TestNotBelieved:

@@ -190,6 +190,11 @@ class TestInterrupted:
         inputs, outputs = values(generate(other, "train", folder=tmp_path, samples=9))
         assert np.allclose(outputs, 3 * inputs, rtol=1e-6)
 
+    def test_chunks_of_another_version_are_not_taken(self, toy, corrected, tmp_path):
+        self.interrupt(toy, tmp_path)
+        inputs, outputs = values(generate(corrected, "train", folder=tmp_path, samples=9))
+        assert np.allclose(outputs, -2 * inputs, rtol=1e-6)
+
 
 def test_two_callers_at_once_make_a_file_once(toy, tmp_path):
     with ThreadPoolExecutor(2) as threads:
@@ -218,6 +223,13 @@ class TestWhatIsThere:
         assert path.read_bytes() == before
         generate(problem, "train", folder=tmp_path, seed=seed, overwrite=True)
         assert path.read_bytes() != before
+
+    def test_another_version_is_refused_unless_told(self, toy, corrected, tmp_path):
+        generate(toy, "train", folder=tmp_path)
+        with pytest.raises(ValueError, match="version 1 of the recipe of toy"):
+            generate(corrected, "train", folder=tmp_path)
+        inputs, outputs = values(generate(corrected, "train", folder=tmp_path, overwrite=True))
+        assert np.allclose(outputs, -2 * inputs, rtol=1e-6)
 
     def test_a_foreign_file_is_not_touched(self, toy, tmp_path):
         (tmp_path / NAME).write_text("my thesis")

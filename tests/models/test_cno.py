@@ -9,10 +9,9 @@ import torch
 from torchcno.models.cno import (
     CNO,
     CNOConfig,
-    CNOWithoutFilters,
-    CNOWithoutSkipBlocks,
 )
 from torchcno.operators import Activation, Convolution, Ideal, Nearest, WindowedSinc
+from torchcno.runs.presets import build_model
 from torchcno.spectral import resample, resampling_matrix
 
 SMALL = CNOConfig(
@@ -270,12 +269,8 @@ def count(model):
 def test_the_paper_s_parameter_counts(problem):
     with torch.device("meta"):
         # Counts do not depend on the grid; a small one makes small matrices.
-        fields = CNO.PAPER[problem] | {"size": (16, 16)}
-        cno = CNO(CNOConfig(**fields))
-        bare = CNOWithoutFilters(CNOWithoutFilters.Config(**fields))
-        direct = CNOWithoutSkipBlocks(
-            CNOWithoutSkipBlocks.Config(**CNOWithoutSkipBlocks.PAPER[problem] | {"size": (16, 16)})
-        )
+        names = ("cno", "cno-no-filters", "cno-no-skip-blocks")
+        cno, bare, direct = (build_model(name, problem, size=(16, 16)) for name in names)
     assert count(cno) == PAPER_COUNTS[problem]
     assert count(bare) == count(cno)
     assert count(direct) == count(cno) - count(cno.skip)
@@ -305,9 +300,9 @@ class TestBadInput:
             ({"out_size": (64,)}, "differ in dimension"),
             (
                 {"activation_upsampling": 0.5},
-                r"activation_upsampling = 0\.5 is too small; use 1 or more",
+                r"activation_upsampling is 0\.5; use 1 or more",
             ),
-            ({"levels": 0}, "levels = 0 is too small"),
+            ({"levels": 0}, "levels is 0; use 1 or more"),
             ({"activation": "leaky-relu"}, "did you mean 'leaky_relu'"),
             ({"norm": "layer"}, "unknown norm 'layer'; choose from batch, none"),
             ({"boundary": "reflect"}, "choose from even, odd, periodic, zero"),

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from torchcno.models import MODELS, count_parameters
-from torchcno.models.cno import PAPER as CNO_ROWS
+from torchcno.models import count_parameters
+from torchcno.runs.presets import PAPER, build_model
 
 # fmt: off
 PROBLEMS = ("poisson", "wave", "smooth-transport", "discontinuous-transport", "allen-cahn",
@@ -31,10 +31,8 @@ REALS = {
 
 
 def build(name: str, problem: str) -> torch.nn.Module:
-    model = MODELS[name]
-    size = (128, 128) if problem == "airfoil" else (64, 64)
     with torch.device("meta"):  # shapes without memory: some have 40 million parameters
-        return model(model.Config(**{"size": size} | model.PAPER[problem]))
+        return build_model(name, problem)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +57,7 @@ def test_reals_are_the_papers(name: str, problem: str, count: int) -> None:
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_reals_count_the_spectral_part_of_fno_twice(problem: str) -> None:
-    row = MODELS["fno"].PAPER[problem]
+    row = PAPER["fno"][problem].network
     entries, reals = count_parameters(build("fno", problem))
     assert reals - entries == row["layers"] * 2 * row["modes"] ** 2 * row["width"] ** 2
 
@@ -72,13 +70,13 @@ def test_filters_have_no_parameters(problem: str) -> None:
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_skip_blocks_hold_what_their_ablation_lacks(problem: str) -> None:
-    row = CNO_ROWS[problem]
+    row = PAPER["cno"][problem].network
     channels = [row["width"] // 2 * 2**level for level in range(row["levels"])]
     skip_blocks = row["skip_blocks"] * sum(18 * c**2 + 7 * c for c in channels)
     full, ablation = build("cno", problem), build("cno-no-skip-blocks", problem)
     assert count_parameters(full).entries - count_parameters(ablation).entries == skip_blocks
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", PAPER)
 def test_every_problem_has_a_row(name: str) -> None:
-    assert tuple(MODELS[name].PAPER) == tuple(MODELS[name].PAPER_TRAINING) == PROBLEMS
+    assert tuple(PAPER[name]) == PROBLEMS

@@ -37,7 +37,7 @@ def test_the_least_of_everything_runs_and_one_less_is_refused(name: str) -> None
     u = torch.randn(2, 1, 16, 16)
     assert MODELS[name](config).eval()(u).isfinite().all()
     for field, value in least.items():
-        message = f"{field} = {value - 1} is too small; use {value:g} or more"
+        message = f"{field} is {value - 1}; use {value:g} or more"
         with pytest.raises(ValueError, match=message):
             replace(config, **{field: value - 1})
 
@@ -45,7 +45,7 @@ def test_the_least_of_everything_runs_and_one_less_is_refused(name: str) -> None
 @pytest.mark.usefixtures("as_outside_tests")
 @pytest.mark.parametrize("name", MODELS)
 def test_a_size_is_a_number_an_axis(name: str) -> None:
-    with pytest.raises(ValueError, match=r"size 16 .*; give one an axis, as in \(16, 16\)"):
+    with pytest.raises(ValueError, match=r"size 16 .*; give one per axis, as in \(16, 16\)"):
         replace(tiny(name), size=16)
 
 

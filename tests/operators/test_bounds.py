@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torchcno.operators import kernels, row_plans
-from torchcno.operators.filters import Boundary, WindowedSinc
+from torchcno.operators.filters import WindowedSinc
 from torchcno.operators.kernels import Normalisation
 from torchcno.operators.resampling import activation_matrices
 
@@ -89,7 +89,7 @@ class Case:
     channels: int
     size_in: tuple[int, ...]
     size_out: tuple[int, ...]
-    boundary: Boundary = "zero"
+    boundary: str = "zero"
     layout: torch.memory_format = torch.contiguous_format
     dtype: torch.dtype = torch.float32
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from torchcno.operators import kernels, row_plans
 from torchcno.operators.activation import SIGMAS, filtered_activation
-from torchcno.operators.filters import Boundary, Ideal, WindowedSinc
+from torchcno.operators.filters import Ideal, WindowedSinc
 from torchcno.operators.layout import memory_format
 from torchcno.operators.resampling import activation_matrices
 
@@ -61,7 +61,7 @@ def test_the_newer_switch_of_pytorch_counts_as_the_older_one_does():
 def matrices(
     size_in: tuple[int, ...],
     size_out: tuple[int, ...],
-    boundary: Boundary = "zero",
+    boundary: str = "zero",
     upsampling: float = 2.0,
     filter: WindowedSinc | Ideal = FILTER,
 ) -> tuple[list[Tensor], list[Tensor]]:
@@ -456,22 +456,38 @@ def test_export_sees_one_operator():
     assert calls == [torch.ops.torchcno.filtered_activation.default]
 
 
-def test_a_kernel_that_does_not_compile_gives_way_to_matrix_products(monkeypatch):
+class OutOfResources(Exception):  # noqa: N818 (Triton's name)
+    """A program is larger than the chip."""
+
+
+@pytest.mark.parametrize("error", [OutOfResources(), RuntimeError("Failed to find C compiler")])
+def test_a_machine_without_the_kernel_has_matrix_products(error, monkeypatch):
     attempts = []
 
     def broken(*arguments):
         attempts.append(arguments)
-        raise RuntimeError("out of shared memory")
+        raise error
 
     monkeypatch.setattr(kernels, "_refused", set())
     x, bias = fields((8, 8))
     arguments = (x, bias, *matrices((8, 8), (8, 8)), "relu")
-    with pytest.warns(UserWarning, match="out of shared memory"):
+    with pytest.warns(UserWarning, match="no fused kernel"):
         first = kernels.or_dense(broken, kernels.dense_activation, *arguments)
     second = kernels.or_dense(broken, kernels.dense_activation, *arguments)
     assert len(attempts) == 1
     assert torch.equal(first, second)
     assert distance(first, definition(*arguments)[0]) < 1e-6
+
+
+def test_a_fault_of_a_kernel_is_raised_every_time():
+    def faulty(*arguments):
+        raise RuntimeError("an illegal memory access was encountered")
+
+    x, bias = fields((8, 8))
+    arguments = (x, bias, *matrices((8, 8), (8, 8)), "relu")
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="illegal memory access"):
+            kernels.or_dense(faulty, kernels.dense_activation, *arguments)
 
 
 def test_the_cpu_has_programs_for_local_filters_and_kinks_alone():

@@ -12,15 +12,13 @@ from torchcno.disk import read_json
 from torchcno.metrics import relative_l1
 from torchcno.paper.records import TABLE, collect, drop, find_recorded, read_records
 from torchcno.paper.studies import BUDGETS, planned
-from torchcno.runs.config import read_config
-from torchcno.runs.evidence import read_errors, read_examples
+from torchcno.runs.folder import RunFolder
 from torchcno.runs.measurements import (
     SPECTRA,
     measure_resolutions,
     measure_spectra,
     read_spectra,
 )
-from torchcno.training.run_folder import RunFolder
 
 RESULTS = Path(__file__).parents[2] / "results"
 NAMES = [planned(BUDGETS["paper"], "poisson", model).name for model in ("cno", "fno")]
@@ -42,12 +40,9 @@ def remove_folders(results: Path) -> None:
 
 def test_the_table_says_what_the_folder_says(results):
     folder = results / "runs" / NAMES[0]
-    result, config, rows = (
-        read_json(folder / "result.json"),
-        read_config(folder),
-        RunFolder(folder).rows(),
-    )
-    errors, examples = read_errors(folder, "ood", "physical"), read_examples(folder, "test")
+    run = RunFolder(folder)
+    result, config, rows = run.result(), run.config(), run.rows()
+    errors, examples = run.errors("ood", "physical"), run.examples("test")
     spectra = read_spectra(folder)
     collect(results)
     remove_folders(results)
@@ -90,7 +85,7 @@ def test_a_folder_goes_before_the_row_of_its_name(results):
 
 def test_a_study_leaves_alone_what_the_table_has(results):
     """Of the same configuration and measured as it is wanted; a folder is asked itself."""
-    config = read_config(results / "runs" / NAMES[0])
+    config = RunFolder(results / "runs" / NAMES[0]).config()
     wanted = dict.fromkeys([*NAMES, "poisson-unet-paper-0"], config)
     collect(results)
     assert find_recorded(results, wanted) == set()

@@ -21,6 +21,22 @@ def test_second_order_in_time() -> None:
     assert min(orders) > 1.9, orders
 
 
+def test_initial_data_have_the_variance_of_the_generator_of_the_fourier_neural_operator() -> None:
+    """Re Σ_k √2 τ^{3/2} (4π²|k|² + τ²)^{−5/4} (ξ_k + iη_k) e^{2πikx}, ξ, η ~ N(0, 1), no mean."""
+    k = torch.fft.fftfreq(17, 1 / 17, dtype=torch.float64)
+    k_squared = k[:, None] ** 2 + k**2
+    noise = torch.randn(4000, 17, 17, dtype=torch.complex128, generator=Generator().manual_seed(0))
+    for split in ("test", "ood"):
+        problem = Vorticity(N=17, k_max=8).for_split(split)
+        assert isinstance(problem, Vorticity)
+        power = (4 * math.pi**2 * k_squared + problem.tau**2) ** -1.25 * (k_squared > 0)
+        # randn's complex numbers have real and imaginary parts of variance 1/2
+        coefficients = math.sqrt(2) * problem.tau**1.5 * power * math.sqrt(2) * noise
+        theirs = torch.fft.ifft2(coefficients, norm="forward").real
+        ours = problem.sample_inputs(problem.grid(17), 4000, Generator().manual_seed(1))
+        assert ours.var() == pytest.approx(theirs.var().item(), rel=0.05)
+
+
 def test_a_single_mode_decays_to_the_forced_state() -> None:
     """cos φ + sin φ with φ = 2π(x + y) is steady for advection: ω_t = −νκω + f, κ = 8π²."""
     problem = Vorticity(N=16, k_max=2, T=2.0, nu=5e-3, dt=1e-2)

@@ -19,8 +19,9 @@ import torch
 from torchcno.disk import locked
 from torchcno.problems.poisson import Poisson
 from torchcno.runs import job_process, jobs
-from torchcno.runs.config import RunConfig, differences, read_config
-from torchcno.runs.jobs import Job, Local, finish, run_jobs
+from torchcno.runs.config import RunConfig, differences
+from torchcno.runs.folder import read_config
+from torchcno.runs.jobs import Job, Local, run_jobs, run_request
 from torchcno.runs.train import Watch, train_run
 from torchcno.training import Hardware, load_tensors
 
@@ -232,7 +233,7 @@ def test_what_others_print_is_no_answer(quick, tmp_path, monkeypatch):
             os.write(1, b"library\\n")
             subprocess.run(["echo", "process"])
             return {"state": "finished"}
-        sys.modules["torchcno.runs.jobs"] = types.SimpleNamespace(answer=answer)
+        sys.modules["torchcno.runs.jobs"] = types.SimpleNamespace(run_request=answer)
         job_process.main()
         """,
     )
@@ -248,8 +249,8 @@ def test_a_stop_that_comes_before_the_job_begins_is_heard(quick, tmp_path, monke
     job = Job(tmp_path / "run", quick)
     if is_there:
         job.folder.mkdir()
-    job_process.stop(job.folder)
-    assert job_process.perform(job.request)["state"] == "stopped"
+    job_process.request_stop(job.folder)
+    assert job_process.run_in_process(job.request)["state"] == "stopped"
     stand_in(monkeypatch, """input(); print('{"state": "finished"}')""")
     assert run_jobs([job], parallel=1)[0].state == "finished"  # who asks again means it
 
@@ -315,7 +316,7 @@ def test_a_job_waits_for_who_is_at_work_in_its_folder(quick, tmp_path):
     job = Job(tmp_path / "run", quick)
     train_run(quick, tmp_path / "elsewhere")
     job.folder.mkdir()
-    waiting = Thread(target=finish, args=[job])
+    waiting = Thread(target=run_request, args=[job.request])
     with locked(job.folder):
         waiting.start()
         waiting.join(0.3)
@@ -363,7 +364,7 @@ def test_a_job_of_several_devices_is_refused(quick, tmp_path):
 def test_a_problem_that_the_process_of_a_job_does_not_know_is_named(quick, tmp_path):
     request = Job(tmp_path, quick).request
     config = {**request["config"], "problem": {"name": "heat"}}
-    answer = jobs.answer({**request, "config": config})
+    answer = jobs.run_request({**request, "config": config})
     assert answer["state"] == "failed"
     assert "unknown problem 'heat'" in answer["error"]
 
@@ -403,7 +404,7 @@ def test_a_folder_with_another_run_is_refused_and_stops_no_other(quick, tmp_path
     assert (job.folder / "result.json").read_text() == before
     (job.folder / "config.yaml").unlink()
     (unknown,) = run_jobs([job], parallel=1)
-    assert "a run without its config.yaml; bring it back" in unknown.error
+    assert "a run without its config.yaml" in unknown.error
 
 
 def test_a_damaged_run_is_neither_used_nor_written_over(quick, tmp_path, in_this_process):

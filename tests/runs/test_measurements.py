@@ -6,14 +6,8 @@ import pytest
 from torchcno.disk import write_json
 from torchcno.runs import evaluate
 from torchcno.runs.evaluate import evaluate_run
-from torchcno.runs.measurements import (
-    RESOLUTIONS,
-    SPECTRA,
-    is_of_run,
-    measure_spectra,
-    read_spectra,
-)
-from torchcno.runs.run_files import find_damage
+from torchcno.runs.folder import RunFolder
+from torchcno.runs.measurements import RESOLUTIONS, SPECTRA, measure_spectra, read_spectra
 
 
 @pytest.mark.parametrize("measurement", [RESOLUTIONS, SPECTRA])
@@ -37,7 +31,18 @@ def test_a_run_is_measured_on_the_device_that_is_asked_for(
 def test_of_a_run_without_test_errors_nobody_knows_whose_weights_were_measured(tmp_path):
     errors = {"ood": {"relative_l1_median_percent": {"normalized": 2.0}}}
     write_json({"errors": errors}, tmp_path / "result.json")
-    assert is_of_run(tmp_path, 1.0)
+    assert RunFolder(tmp_path).has_weights(None, 1.0)
+
+
+def test_a_measurement_is_of_the_weights_that_it_names(tmp_path):
+    """Whatever their errors; without a hash, by their errors."""
+    errors = {"test": {"relative_l1_median_percent": {"normalized": 2.0}}}
+    write_json({"errors": errors, "weights": "abc"}, tmp_path / "result.json")
+    folder = RunFolder(tmp_path)
+    assert folder.has_weights("abc", 1.0)
+    assert not folder.has_weights("abd", 2.0)
+    assert folder.has_weights(None, 2.01)
+    assert not folder.has_weights(None, 2.1)
 
 
 def test_spectra_hold_the_whole_energy_of_the_fields(tiny_run):
@@ -64,14 +69,14 @@ def test_a_measurement_is_made_once(tiny_run, tmp_path):
 def test_damage_names_the_file_and_says_why(tiny_run, tmp_path):
     folder = tmp_path / "run"
     copytree(tiny_run, folder)
-    assert find_damage(folder) is None
-    assert find_damage(tmp_path / "nowhere") is None
+    assert RunFolder(folder).damage() is None
+    assert RunFolder(tmp_path / "nowhere").damage() is None
     (folder / "config.yaml").write_text("train: 3\n")
-    assert str(find_damage(folder)).startswith(f"{folder / 'config.yaml'} cannot be read (")
+    assert str(RunFolder(folder).damage()).startswith(f"{folder / 'config.yaml'} cannot be read (")
     bytes_ = bytearray((tiny_run / "errors.npz").read_bytes())
     bytes_[len(bytes_) // 3] ^= 1  # a bit, somewhere in an array
     (folder / "config.yaml").unlink()
     (folder / "errors.npz").write_bytes(bytes_)
-    damage = find_damage(folder)
+    damage = RunFolder(folder).damage()
     assert damage is not None
     assert damage.file == Path(folder, "errors.npz")

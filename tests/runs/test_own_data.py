@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from torchcno import CNO, MODELS, PRESETS, CNOConfig, Fields, Grid, Normalization, load, train_on
+from torchcno import CNO, PRESETS, CNOConfig, Fields, Grid, Normalization, load, train_on
 from torchcno.models.ffnn import FFNN
-from torchcno.runs import own_data
+from torchcno.runs import train as runs_train
 
 RECIPE = replace(PRESETS["best"], epochs=2, batch_size=4, evaluate_every=1)
 GRID = Grid((6, 8), "cell-centred", ((0.0, 3.0), (-1.0, 1.0)))
@@ -39,7 +39,7 @@ def test_the_folder_holds_the_operator_that_was_trained(tmp_path: Path) -> None:
 
 def test_fields_are_scaled_as_they_are_told_to(tmp_path: Path, monkeypatch) -> None:
     trained_on = []
-    monkeypatch.setattr(own_data, "fit", lambda model, train, *_, **__: trained_on.append(train))
+    monkeypatch.setattr(runs_train, "fit", lambda model, train, *_, **__: trained_on.append(train))
     train, given = fields(), Normalization(-1.0, 9.0, 0.0, 20.0)
     operator = train_on(network(), train, fields(), tmp_path, normalization=given)
     (pairs,) = trained_on
@@ -72,10 +72,6 @@ def test_misfits_are_refused_with_their_remedy(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"training\.fit"):
         train_on(nn.Linear(1, 1), fields(), fields(), tmp_path, recipe=RECIPE)
     assert not list(tmp_path.iterdir())
-
-
-def test_every_model_has_the_name_that_loads_it() -> None:
-    assert len(set(MODELS.values())) == len(MODELS)
 
 
 def test_a_run_goes_on_only_as_the_operator_that_it_began_as(tmp_path: Path) -> None:

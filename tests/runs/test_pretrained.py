@@ -13,8 +13,8 @@ from torchcno.data.dataset import Fields
 from torchcno.data.samples import Samples
 from torchcno.evaluation.errors import sample_errors, summary
 from torchcno.runs import pretrained
-from torchcno.runs.config import read_config
 from torchcno.runs.evaluate import evaluate_run
+from torchcno.runs.folder import read_config
 from torchcno.runs.pretrained import TOLERANCE, export_run, halved
 from torchcno.training.checkpoint import load_tensors, save_tensors
 

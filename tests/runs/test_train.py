@@ -1,6 +1,7 @@
 import copy
 import errno
 import fcntl
+import hashlib
 import json
 import shutil
 from dataclasses import dataclass, replace
@@ -18,9 +19,10 @@ from torchcno.models import MODELS
 from torchcno.problems import PROBLEMS
 from torchcno.problems.poisson import Poisson
 from torchcno.runs import train as run
-from torchcno.runs.config import RunConfig, read_config, write_tree
-from torchcno.runs.operator import load
-from torchcno.runs.train import Watch, refuse_existing, resume_run, train_run
+from torchcno.runs.config import RunConfig, write_tree
+from torchcno.runs.folder import RunFolder, load, read_config
+from torchcno.runs.operator import TrainedOperator
+from torchcno.runs.train import Watch, resume_run, train_run
 from torchcno.training import Hardware, load_tensors
 
 
@@ -232,21 +234,22 @@ def test_a_damaged_result_is_made_again_from_the_checkpoint_alone(tiny_run, tmp_
 
 
 def test_a_run_is_not_written_over(tiny_run, tiny_config, tmp_path):
-    with pytest.raises(ValueError, match=r"holds this run already, and it is finished"):
+    with pytest.raises(ValueError, match=r"holds this run already; it is finished"):
         train_run(tiny_config, tiny_run)
     shutil.copytree(tiny_run, tmp_path, dirs_exist_ok=True)
     (tmp_path / "result.json").unlink()
     with pytest.raises(ValueError, match=r"holds this run already; go on with it: cno resume"):
         train_run(tiny_config, tmp_path)
     other = replace(tiny_config, seed=1, train=replace(tiny_config.train, epochs=3))
-    with pytest.raises(ValueError, match=r"differs in seed, train\.epochs; choose another --out"):
+    changes = r"another run: train\.epochs is 2, not 3, seed is 0, not 1; choose another folder"
+    with pytest.raises(ValueError, match=changes):
         train_run(other, tiny_run)
 
 
 def test_who_comes_second_leaves_the_files_of_who_trains(tiny_config, tmp_path):
     """Also before the first has begun to train, while it makes its data, say."""
     first = replace(tiny_config, seed=5)
-    with run.at_work(first, tmp_path):
+    with RunFolder(tmp_path).open(first, "new"):
         write_tree(first.to_tree(), tmp_path / "config.yaml")
         for come in (lambda: train_run(tiny_config, tmp_path), lambda: resume_run(tmp_path)):
             with pytest.raises(ValueError, match=r"another process is at work in .*; wait for it"):
@@ -258,9 +261,9 @@ def test_who_comes_second_leaves_the_files_of_who_trains(tiny_config, tmp_path):
 
 def test_a_further_process_of_a_run_needs_no_lock(tiny_config, tmp_path, monkeypatch):
     several = replace(tiny_config, hardware=Hardware("cpu", devices=2))
-    with run.at_work(several, tmp_path):
+    with RunFolder(tmp_path).open(several, "new"):
         monkeypatch.setenv("LOCAL_RANK", "1")
-        with run.at_work(several, tmp_path):
+        with RunFolder(tmp_path).open(several, "new"):
             pass
 
 
@@ -269,9 +272,10 @@ def test_a_file_system_without_locks_is_no_hindrance(tiny_config, tmp_path, monk
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with run.at_work(tiny_config, tmp_path):
+    folder = RunFolder(tmp_path)
+    with folder.open(tiny_config, "new"):
         pass
-    with pytest.raises(OSError, match="No locks"), run.at_work(tiny_config, tmp_path, wait=True):
+    with pytest.raises(OSError, match="No locks"), folder.open(tiny_config, "either"):
         pass
 
 
@@ -279,7 +283,7 @@ def test_a_run_that_never_began_is_not_in_the_way(tiny_config, tmp_path):
     too_large = replace(tiny_config, train=replace(tiny_config.train, batch_size=9))
     with pytest.raises(ValueError, match="batch_size 9"):
         train_run(too_large, tmp_path)
-    refuse_existing(tmp_path, tiny_config)
+    assert RunFolder(tmp_path).state == "new"
 
 
 def test_a_run_of_another_format_is_refused(tiny_run, tmp_path):
@@ -350,7 +354,7 @@ def test_misfits_are_refused_before_data_are_made(
 def test_a_run_that_is_not_to_be_evaluated_is_refused(tiny_config, tmp_path):
     with pytest.raises(ValueError, match="no split to evaluate; name one"):
         train_run(tiny_config, tmp_path, splits=())
-    refuse_existing(tmp_path, tiny_config)
+    assert RunFolder(tmp_path).state == "new"
 
 
 def test_numbers_that_make_no_run_are_refused():
@@ -358,3 +362,40 @@ def test_numbers_that_make_no_run_are_refused():
         RunConfig.resolve("poisson", "cno", seed=-1)
     with pytest.raises(ValueError, match="use 2 or more points an axis"):
         RunConfig.resolve("poisson", "cno", resolution=0)
+
+
+@pytest.mark.parametrize(
+    ("precision", "expected"), [("32", ("highest", False)), ("fp16-mixed", ("high", True))]
+)
+def test_a_new_run_is_evaluated_in_the_arithmetic_of_its_training(
+    tiny_config, tmp_path, monkeypatch, precision, expected
+):
+    """And by the network that was trained: nothing is read back."""
+    seen, forward = [], TrainedOperator.forward
+
+    def watched(operator, u):
+        seen.append((torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32))
+        return forward(operator, u)
+
+    monkeypatch.setattr(TrainedOperator, "forward", watched)
+    monkeypatch.setattr(RunFolder, "operator", lambda *_: pytest.fail("was loaded"))
+    train_run(replace(tiny_config, train=replace(tiny_config.train, precision=precision)), tmp_path)
+    assert set(seen) == {expected}
+
+
+def test_a_result_names_its_weights(tiny_run):
+    weights = (tiny_run / "model.safetensors").read_bytes()
+    result = json.loads((tiny_run / "result.json").read_text())
+    assert result["weights"] == hashlib.sha256(weights).hexdigest()
+
+
+def test_a_folder_knows_its_state(tiny_run, tmp_path):
+    """New, begun, finished; and damaged, whatever else there is."""
+    folder = RunFolder(tmp_path)
+    assert folder.state == "new"
+    folder.append({"epoch": 1})
+    assert folder.state == "begun"
+    shutil.copytree(tiny_run, tmp_path, dirs_exist_ok=True)
+    assert folder.state == "finished"
+    folder.result_file.write_text("{")
+    assert folder.state == "damaged"

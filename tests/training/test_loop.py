@@ -13,7 +13,7 @@ from torch import nn
 from torchcno.metrics import relative_l1, relative_l2
 from torchcno.training import Diverged, Interrupted, Pairs, Recipe, fit, load_into, load_tensors
 from torchcno.training.losses import LOSSES
-from torchcno.training.schedules import learning_rate
+from torchcno.training.recipe import learning_rate
 
 RECIPE = Recipe(epochs=3, batch_size=8, learning_rate=1e-2)
 
@@ -326,7 +326,7 @@ import time
 import torch
 from torch import nn
 from torchcno.training import Hardware, Interrupted, Pairs, Recipe, fit
-from torchcno.training.run_folder import RunFolder
+from torchcno.training.folder import TrainingFolder
 
 folder, strategy, stop_after = sys.argv[1], sys.argv[2], int(sys.argv[3])
 torch.manual_seed(0)
@@ -340,11 +340,11 @@ def stop(epoch):
     if epoch.epoch == stop_after:
         signal.raise_signal(signal.SIGINT)
 
-def save_slowly(*arguments, save=RunFolder.save):
+def save_slowly(*arguments, save=TrainingFolder.save):
     time.sleep(0.5)  # no process may read a checkpoint that another still writes
     save(*arguments)
 
-RunFolder.save = save_slowly
+TrainingFolder.save = save_slowly
 # The first to be registered is the last to be called: by then the processes have taken leave.
 atexit.register(lambda: torch.distributed.is_initialized() and os._exit(3))
 

@@ -1,12 +1,10 @@
 """Steps of Muon: all directions of a matrix alike, and AdamW for what is no matrix."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import nn
 
-from torchcno.training import Recipe, optimizers
+from torchcno.training import optimizers
 from torchcno.training.muon import LENGTH, MOMENTUM, Muon, orthogonalized
 
 
@@ -88,6 +86,5 @@ def test_what_is_no_matrix_follows_adamw():
 
 def test_divided_weights_are_refused(monkeypatch):
     monkeypatch.setattr(optimizers, "is_sharded", lambda model: True)
-    recipe = replace(Recipe(), optimizer="muon")
     with pytest.raises(ValueError, match="muon needs weights whole, and the strategy fsdp"):
-        optimizers.optimizer_of(nn.Linear(2, 2), recipe, torch.device("cpu"))
+        optimizers.make_optimizer("muon", nn.Linear(2, 2), 0.1, 0.0, torch.device("cpu"))

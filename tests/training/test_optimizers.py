@@ -5,8 +5,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.optim import AdamW
 
-from torchcno.training import Recipe
-from torchcno.training.optimizers import OPTIMIZERS, adamw, optimizer_of
+from torchcno.training.optimizers import OPTIMIZERS, adamw, make_optimizer
 
 
 def weights() -> list[Tensor]:
@@ -36,7 +35,6 @@ def test_adamw_of_real_and_complex_weights_is_torch_s_one_by_one():
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_recipe_s_rate_and_decay_are_its_optimiser_s(name):
-    recipe = Recipe(optimizer=name, learning_rate=0.02, weight_decay=0.3)
-    optimizer = optimizer_of(nn.Conv2d(2, 3, 3), recipe, torch.device("cpu"))
+    optimizer = make_optimizer(name, nn.Conv2d(2, 3, 3), 0.02, 0.3, torch.device("cpu"))
     for group in optimizer.param_groups:
         assert (group["lr"], group["weight_decay"]) == (0.02, 0.3)

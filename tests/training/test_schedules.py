@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from torchcno.training import Recipe
-from torchcno.training.schedules import learning_rate
+from torchcno.training.recipe import learning_rate
 
 
 def test_step_falls_by_gamma_every_ten_epochs():

@@ -10,12 +10,10 @@ from torch.optim import SGD, AdamW
 
 from torchcno.arithmetic import LOSS_FACTORS
 from torchcno.models.cno import CNO, CNOConfig
-from torchcno.operators.filters import Boundary
 from torchcno.operators.layout import laid_out
 from torchcno.training.losses import relative_l1_loss
-from torchcno.training.optimizers import optimizer_of
-from torchcno.training.pairs import Network, where_they_count
-from torchcno.training.recipe import Recipe
+from torchcno.training.optimizers import make_optimizer
+from torchcno.training.pairs import MixedPrecision, where_they_count
 from torchcno.training.step import Step, eager_step, graphed_step
 
 CPU = torch.device("cpu")
@@ -66,8 +64,8 @@ def test_a_power_of_two_on_the_loss_changes_no_bit_in_float32(optimizer):
     states = []
     for factor in (1.0, 2.0**10):
         model = network()
-        recipe = Recipe(optimizer=optimizer, learning_rate=1e-2)
-        step = eager_step(model, optimizer_of(model, recipe, CPU), F.mse_loss, factor)
+        moves = make_optimizer(optimizer, model, 1e-2, 1e-6, CPU)
+        step = eager_step(model, moves, F.mse_loss, factor)
         losses = [step(*batch(4, seed)) for seed in range(5)]
         states.append([*losses, *model.state_dict().values()])
     assert all(map(torch.equal, *states))
@@ -81,7 +79,7 @@ def test_the_factor_of_the_loss_gives_gradients_in_float16_their_digits():
         torch.manual_seed(0)
         config = CNOConfig(size=(16, 16), levels=1, width=8, neck_blocks=2, activation="gelu")
         model = CNO(config)
-        trained, optimizer = Network(model, dtype), SGD(model.parameters())
+        trained, optimizer = MixedPrecision(model, dtype), SGD(model.parameters())
         eager_step(trained, optimizer, relative_l1_loss, factor)(inputs, targets)
         return [weight.grad for weight in model.parameters() if weight.ndim == 4]
 
@@ -148,7 +146,7 @@ def test_graphed_is_eager_where_only_some_targets_count():
     assert not torch.equal(graphed[0], train(eager_step)[0])
 
 
-def operator(boundary: Boundary) -> nn.Module:
+def operator(boundary: str) -> nn.Module:
     """A CNO with branches of several layers, channels last."""
     torch.manual_seed(0)
     config = CNOConfig(

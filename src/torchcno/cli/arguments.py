@@ -13,7 +13,7 @@ import tokenize
 from argparse import ArgumentError, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
@@ -72,13 +72,16 @@ def add_fields(parser: ArgumentParser, prefix: str, config: Any) -> None:
     group = parser.add_argument_group(f"{prefix}: {type(config).__name__}")
     for field in dataclasses.fields(config):
         hint, value = hints[field.name], getattr(config, field.name)
+        said, choices = field.metadata.get("help"), field.metadata.get("choices")
+        if choices is not None:
+            hint = Literal[tuple(choices)]  # the parser lists them, and completes them
         nested = any(dataclasses.is_dataclass(member) for member in (hint, *get_args(hint)))
         group.add_argument(
             f"--{prefix}.{field.name}",
             # A dataclass by kind, `--model.filter ideal`, or by field, `--model.filter.taps 8`.
             type=dict[str, Any] | str if nested else hint,
             default=to_plain(value) if nested else value,
-            help=comments.get(field.name, field.name.replace("_", " ")),
+            help=said or comments.get(field.name, field.name.replace("_", " ")),
         )
 
 

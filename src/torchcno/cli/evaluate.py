@@ -11,8 +11,8 @@ from torchcno.cli.arguments import PICTURES, check_target, parse, parser_of
 from torchcno.cli.terminal import error_table, table
 from torchcno.disk import write_json
 from torchcno.problems.problem import SPLITS
-from torchcno.runs.config import read_config
 from torchcno.runs.evaluate import EVALUATED, RunErrors, evaluate_runs, save_evaluations
+from torchcno.runs.folder import read_config
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchcno.cli.arguments import check_target, parse, parser_of
-from torchcno.runs.operator import load, pick_device
+from torchcno.runs.folder import load
+from torchcno.runs.operator import pick_device
 from torchcno.runs.predict import WRITERS, predict_file
 
 

@@ -9,12 +9,10 @@ from jsonargparse import Namespace
 
 from torchcno.cli.arguments import parse, parser_of
 from torchcno.cli.train import report, watched
-from torchcno.runs.config import read_config
+from torchcno.runs.folder import RunFolder
 from torchcno.runs.plain import from_plain
-from torchcno.runs.run_files import finished_result
 from torchcno.runs.train import resume_run
 from torchcno.training import Hardware
-from torchcno.training.run_folder import RunFolder
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -31,18 +29,17 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--nodes", type=int | None, help="nodes of the run (default: as before)")
     parser.add_argument("--strategy", type=str | None, help="ddp or fsdp (default: as before)")
     given = parse(parser, arguments)
-    folder = given.run
-    config, result = read_config(folder), finished_result(folder)
+    folder, config = RunFolder(given.run), RunFolder(given.run).config()
     config = replace(config, hardware=changed(config.hardware, given))
+    result = folder.result() if folder.state == "finished" else None
     if result is None:
-        files = RunFolder(folder)
-        if not (files.checkpoint.exists() or files.weights.exists()):
-            print(f"{folder} has no checkpoint: the run begins again.", file=sys.stderr)
-        with watched(config, go_on=f"cno resume {folder}") as watch:
-            result = resume_run(folder, watch, config.hardware)
+        if not (folder.checkpoint.exists() or folder.weights.exists()):
+            print(f"{folder.path} has no checkpoint: the run begins again.", file=sys.stderr)
+        with watched(config, go_on=f"cno resume {folder.path}") as watch:
+            result = resume_run(folder.path, watch, config.hardware)
     else:
-        print(f"{folder} is finished: there is nothing to go on with.")
-    report(folder, result)
+        print(f"{folder.path} is finished: there is nothing to go on with.")
+    report(folder.path, result)
 
 
 def changed(hardware: Hardware, given: Namespace) -> Hardware:

@@ -18,11 +18,11 @@ from torchcno.evaluation.errors import published_error
 from torchcno.paper.costs import Cost, estimate
 from torchcno.paper.records import TABLE, find_recorded
 from torchcno.paper.studies import BUDGETS, STUDIES, PlannedRun, run_study, study
+from torchcno.runs.folder import RunFolder
 from torchcno.runs.jobs import Outcome
 from torchcno.runs.operator import pick_device
 from torchcno.selection import select
 from torchcno.training import Hardware
-from torchcno.training.run_folder import RunFolder
 
 DESCRIPTION = """\
 Run the experiments of a table or figure of the paper; those that are finished are left alone.

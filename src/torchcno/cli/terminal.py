@@ -62,12 +62,14 @@ def table(
 
 def error_table(errors: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Table:
     """Median errors in percent, on fields scaled to [0, 1] and on physical ones."""
-    metrics = ("relative_l1", "relative_l2", "relative_h1")
+    median = "_median_percent"
+    known = next(iter(errors.values()), {})
+    metrics = [name.removesuffix(median) for name in known if name.endswith(median)]
     rows = (
         (
             name,
             *(
-                f"{summary[f'{metric}_median_percent'][space]:.3g}"
+                f"{summary[metric + median][space]:.3g}"
                 for space in ("normalized", "physical")
                 for metric in metrics
             ),
@@ -75,4 +77,5 @@ def error_table(errors: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Tabl
         for name, summary in errors.items()
     )
     title = "relative error in percent, median over samples"
-    return table(title, ["", "scaled L1", "L2", "H1", "physical L1", "L2", "H1"], rows)
+    first, *others = [name.removeprefix("relative_").upper() for name in metrics] or [""]
+    return table(title, ["", f"scaled {first}", *others, f"physical {first}", *others], rows)

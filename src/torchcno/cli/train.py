@@ -18,13 +18,13 @@ from torchcno.cli.terminal import error_table, progress_bars
 from torchcno.models import MODELS
 from torchcno.problems import PROBLEMS
 from torchcno.runs.config import RunConfig, read_tree, section
+from torchcno.runs.folder import RunFolder
 from torchcno.runs.operator import pick_device
 from torchcno.runs.plain import to_plain
 from torchcno.runs.train import Watch, train_run
 from torchcno.training import PRESETS, Diverged, Epoch, Interrupted
 from torchcno.training.hardware import device_name, extent, is_captured, is_first_process
 from torchcno.training.interruption import terminable
-from torchcno.training.run_folder import RunFolder
 
 ARITHMETIC: dict[Precision, str] = {
     "32": "float32",

@@ -167,14 +167,20 @@ def home_folder(folder: Path, wanted: Samples) -> Path:
 
     The plain name `<problem>-<split>-<resolution>.nc` is for the problem's own constants and the
     seed 0, unless the user has put other data there. Any other recipe has its own folder, so that
-    one is never taken for another.
+    one is never taken for another. A file by another version of the problem's recipe keeps the
+    plain name until the user decides: `generate` refuses it, and says what to do.
     """
     path = folder / files.file_name(wanted)
-    belongs = (
-        files.read_header(path).identity == wanted.identity if path.exists() else wanted.is_default
-    )
-    if belongs:
+    is_home = wanted.is_default
+    if path.exists():
+        there = files.read_header(path).identity
+        is_outdated = there["recipe_version"] != wanted.problem.version
+        is_home = there == wanted.identity or (is_home and is_outdated)
+    if is_home:
         return folder
-    constants = json.dumps([asdict(wanted.problem), wanted.seed], sort_keys=True).encode()
-    digest = hashlib.blake2b(constants, digest_size=4).hexdigest()
+    constants = [asdict(wanted.problem), wanted.seed]
+    if wanted.problem.version > 1:  # the first had no number: its folders keep their names
+        constants.append(wanted.problem.version)
+    text = json.dumps(constants, sort_keys=True).encode()
+    digest = hashlib.blake2b(text, digest_size=4).hexdigest()
     return folder / f"{wanted.problem.name}-{digest}"

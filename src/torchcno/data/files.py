@@ -148,6 +148,7 @@ def read_header(path: Path) -> Header:
         attributes = {name: plain(value) for name, value in file.attrs.items()}
         names = ("problem", "split", "seed", "resolution", "recipe")
         identity = {name: attributes.get(name, "") for name in names}
+        identity["recipe_version"] = attributes.get("recipe_version", 1)  # the first had no number
         return Header(identity, len(file["output"]), attributes.get("device", ""))
 
 

@@ -102,11 +102,18 @@ def is_there(path: Path, wanted: Samples, count: int) -> bool:
     if not path.exists():
         return False
     header = files.read_header(path)
-    if header.identity != wanted.identity:
+    there, asked = header.identity, wanted.identity
+    if there["recipe_version"] != asked["recipe_version"]:
+        raise ValueError(
+            f"{path} holds data by version {there['recipe_version']} of the recipe of "
+            f"{asked['problem']}; this torchcno makes version {asked['recipe_version']}, which is "
+            "other data. Delete the file or overwrite it; to keep it, choose another folder."
+        )
+    if there != asked:
         differences = "; ".join(
-            f"{key}: {header.identity[key]!r} there, {value!r} asked for"
-            for key, value in wanted.identity.items()
-            if header.identity[key] != value
+            f"{key}: {there[key]!r} there, {value!r} asked for"
+            for key, value in asked.items()
+            if there[key] != value
         )
         raise ValueError(
             f"{path} holds data of another recipe ({differences}); "

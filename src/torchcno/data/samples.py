@@ -60,6 +60,7 @@ class Samples:
             "split": self.split,
             "seed": self.seed,
             "resolution": self.resolution,
+            "recipe_version": self.problem.version,
             "recipe": self.recipe,
         }
 

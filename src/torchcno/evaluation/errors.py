@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from torchcno.data.dataset import Fields, Normalization
-from torchcno.metrics import Mask, counted, filled, relative_h1, relative_l1, relative_l2
+from torchcno.metrics import METRICS, Mask, counted, filled
 
 SampleErrors = Mapping[str, Mapping[str, Float[Tensor, " sample"]]]  # by metric, then space
 
@@ -41,19 +41,16 @@ def sample_errors(
             f"predictions of shape {tuple(prediction.shape)} cannot be compared with outputs of "
             f"{tuple(fields.outputs.shape)}; predict from the inputs of the same fields."
         )
-    errors: dict[str, dict[str, Tensor]] = {"relative_l1": {}, "relative_l2": {}, "relative_h1": {}}
-    physical = prediction.to(fields.outputs.device, torch.float64), fields.outputs.double()
-    spaces = {
-        "normalized": tuple(normalization.normalize_outputs(v) for v in physical),
-        "physical": physical,
+    p, v = prediction.to(fields.outputs.device, torch.float64), fields.outputs.double()
+    counts, scaled = counted(mask, fields.inputs), normalization.normalize_outputs
+    pairs = {
+        "normalized": (filled(scaled(p), counts), filled(scaled(v), counts)),
+        "physical": (filled(p, counts), filled(v, counts)),
     }
-    counts = counted(mask, fields.inputs)
-    for space, pair in spaces.items():
-        p, v = (filled(field, counts) for field in pair)
-        errors["relative_l1"][space] = relative_l1(p, v)
-        errors["relative_l2"][space] = relative_l2(p, v)
-        errors["relative_h1"][space] = relative_h1(p, v, fields.grid)
-    return errors
+    return {
+        name: {space: metric(p, v, fields.grid) for space, (p, v) in pairs.items()}
+        for name, metric in METRICS.items()
+    }
 
 
 def summary(errors: SampleErrors) -> dict[str, dict[str, float]]:

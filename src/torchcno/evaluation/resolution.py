@@ -6,7 +6,7 @@ representation, Eq. (changeofbasis), others see the values of the grid (SM, "Tes
 Resolutions").
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -35,12 +35,13 @@ def at_resolutions(
     normalization: Normalization,
     mask: Mask | None = None,
     refused: Refused | None = None,
-) -> Iterator[AtResolution]:
+) -> list[AtResolution]:
     """Predictions and errors on grids of `resolutions` points an axis, none finer than `finest`.
 
     Resolutions that `predict` does not take, by a ValueError, are told to `refused` and left out;
     without it the error is raised.
     """
+    found = []
     for resolution in resolutions:
         fields = on_grid(finest, resolution)
         try:
@@ -50,9 +51,9 @@ def at_resolutions(
                 raise
             refused(resolution, str(error))
             continue
-        yield AtResolution(
-            fields, prediction, sample_errors(prediction, fields, normalization, mask)
-        )
+        errors = sample_errors(prediction, fields, normalization, mask)
+        found.append(AtResolution(fields, prediction, errors))
+    return found
 
 
 def on_grid(finest: Fields, resolution: int) -> Fields:

@@ -1,32 +1,34 @@
 """The networks, one architecture a file, and their names."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from torch import nn
+from torch import Tensor, nn
 
-from torchcno.models.cno import CNO, CNOConfig, CNOWithoutFilters, CNOWithoutSkipBlocks
+from torchcno.models.cno import CNO, CNOConfig
 from torchcno.models.deeponet import DeepONet, DeepONetConfig
 from torchcno.models.ffnn import FFNN, FFNNConfig
 from torchcno.models.fno import FNO, FNOConfig
 from torchcno.models.galerkin_transformer import GalerkinTransformer, GalerkinTransformerConfig
 from torchcno.models.resnet import ResNet, ResNetConfig
 from torchcno.models.unet import UNet, UNetConfig
+from torchcno.operators.filters import Nearest
 
 __all__ = [
+    "ABLATIONS",
     "CNO",
     "FFNN",
     "FNO",
     "MODELS",
     "TITLES",
     "CNOConfig",
-    "CNOWithoutFilters",
-    "CNOWithoutSkipBlocks",
     "DeepONet",
     "DeepONetConfig",
     "FFNNConfig",
     "FNOConfig",
     "GalerkinTransformer",
     "GalerkinTransformerConfig",
+    "Network",
     "ParameterCount",
     "ResNet",
     "ResNetConfig",
@@ -35,7 +37,29 @@ __all__ = [
     "count_parameters",
 ]
 
-MODELS: dict[str, type[nn.Module]] = {
+
+@runtime_checkable
+class Network(Protocol):
+    """What is trained, saved and loaded: a `torch.nn.Module` made from a frozen dataclass.
+
+    `type(network).Config` is that dataclass, with the fields `in_channels`, `out_channels` and
+    `size`, and `type(network)(config)` builds the network again. An entry in `MODELS` gives it the
+    name by which a run folder knows it.
+    """
+
+    Config: ClassVar[type[Any]]
+    config: Any
+
+    def forward(self, u: Tensor) -> Tensor:
+        """The output fields for input fields (batch, channel, *space)."""
+
+
+# The ablations of the paper (section 4): a network with some of its fields changed.
+ABLATIONS: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "cno-no-filters": ("cno", {"filter": Nearest()}),  # σ on the samples, plain resampling
+    "cno-no-skip-blocks": ("cno", {"skip_blocks": 0}),  # concatenations and the neck stay
+}
+MODELS: dict[str, Any] = {
     "cno": CNO,
     "fno": FNO,
     "unet": UNet,
@@ -43,9 +67,8 @@ MODELS: dict[str, type[nn.Module]] = {
     "deeponet": DeepONet,
     "ffnn": FFNN,
     "galerkin-transformer": GalerkinTransformer,
-    "cno-no-filters": CNOWithoutFilters,
-    "cno-no-skip-blocks": CNOWithoutSkipBlocks,
 }
+MODELS |= {name: MODELS[model] for name, (model, _) in ABLATIONS.items()}
 # How tables and pictures call them, in the order of the paper's Table 1.
 TITLES: dict[str, str] = {
     "ffnn": "FFNN",

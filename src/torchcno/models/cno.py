@@ -1,28 +1,31 @@
 """The Convolutional Neural Operator: an operator U-Net on band-limited functions."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.grids import Layout
-from torchcno.models.inputs import axes, check_least, check_real
-from torchcno.models.tables import SEARCH_TRAINING
-from torchcno.operators.activation import SIGMAS, Activation, PointwiseActivation
+from torchcno.models.inputs import axes, check_real
+from torchcno.operators.activation import Activation, PointwiseActivation
+from torchcno.operators.boundary import BOUNDARIES
 from torchcno.operators.convolution import Convolution
-from torchcno.operators.filters import Boundary, Ideal, Nearest, WindowedSinc, filter_from
+from torchcno.operators.filters import Ideal, Nearest, WindowedSinc, filter_from
 from torchcno.operators.normalised import normalised_activation
+from torchcno.operators.sigma import SIGMAS
 from torchcno.operators.streams import Branch
-from torchcno.selection import select
+from torchcno.selection import check_options, option
 from torchcno.spectral import Extension, resample
 
-Norm = Literal["batch", "none"]
+NORMS: dict[str, Callable[[int, int], nn.Module]] = {  # of a dimension and a number of channels
+    "batch": lambda d, channels: (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)[d - 1](channels),
+    "none": lambda d, channels: nn.Identity(),
+}
 
 _PAPER_FILTER = WindowedSinc(taps=6, half_width=0.8, cutoff=2.0001)
-_NO_FILTER = Nearest()
 _CLASSIC: dict[str, Any] = {
     "filter": _PAPER_FILTER,
     "activation_upsampling": 2.0,
@@ -38,24 +41,36 @@ _CLASSIC: dict[str, Any] = {
 class CNOConfig:
     """Everything that a `CNO` is made from, with the paper's symbols (section 2 and SM C.1)."""
 
-    in_channels: int = 1  # d_X
-    out_channels: int = 1  # d_Y
-    size: tuple[int, ...] = (64, 64)  # s, points an axis of the computational grid
-    out_size: tuple[int, ...] | None = (
-        None  # points an axis of the output; None: those of the input
+    in_channels: int = option(1, "channels of the input (d_X)", least=1)
+    out_channels: int = option(1, "channels of the output (d_Y)", least=1)
+    size: tuple[int, ...] = option((64, 64), "points per axis of the computational grid (s)")
+    out_size: tuple[int, ...] | None = option(
+        None, "points per axis of the output; null: those of the input"
     )
-    levels: int = 3  # M (or T)
-    width: int = 32  # d_e
-    neck_blocks: int = 4  # N_res,b
-    skip_blocks: int = 4  # N_res,i
-    activation_upsampling: float | int = 2  # N_σ
-    filter: WindowedSinc | Ideal | Nearest = _PAPER_FILTER  # N_tap, c_h, w_c
-    boundary: Boundary = "zero"  # how fields, taken as cell-centred, go on beyond the edge
-    layout: Layout = "cell-centred"  # where the data's samples lie, for other resolutions
-    activation: str = "leaky_relu"  # σ
-    norm: Norm = "batch"
-    kernel_size: int = 3  # k
-    lift_width: int = 64  # channels between the two convolutions of lifting and projection
+    levels: int = option(3, "halvings of the grid on the way down (M)", least=1)
+    width: int = option(
+        32, "channels after the first halving, doubled by each further one (d_e)", least=2
+    )
+    neck_blocks: int = option(4, "residual blocks on the coarsest grid (N_res,b)", least=0)
+    skip_blocks: int = option(4, "residual blocks per level across (N_res,i)", least=0)
+    activation_upsampling: float | int = option(
+        2, "how much finer the grid is on which σ acts (N_σ)", least=1
+    )
+    filter: WindowedSinc | Ideal | Nearest = option(
+        _PAPER_FILTER, "low-pass filter: windowed-sinc (N_tap, c_h, w_c), ideal or nearest (none)"
+    )
+    boundary: str = option(
+        "zero", "how cell-centred fields go on beyond the edge", choices=BOUNDARIES
+    )
+    layout: Layout = option(
+        "cell-centred",
+        "where the data's samples lie, for other resolutions",
+        choices=get_args(Layout),
+    )
+    activation: str = option("leaky_relu", "activation function (σ)", choices=SIGMAS)
+    norm: str = option("batch", "normalisation after a convolution", choices=NORMS)
+    kernel_size: int = option(3, "points per axis of a convolution's kernel, odd (k)", least=1)
+    lift_width: int = option(64, "channels inside the lifting and the projection", least=1)
 
     def __post_init__(self) -> None:
         # What a JSON or YAML file can hold becomes what the fields say.
@@ -68,13 +83,9 @@ class CNOConfig:
             raise ValueError(f"size {self.size} has {len(self.size)} axes; give 1, 2 or 3.")
         if self.out_size is not None and len(self.out_size) != len(self.size):
             raise ValueError(f"out_size {self.out_size} and size {self.size} differ in dimension.")
-        check_least(self, levels=1, width=2, neck_blocks=0, skip_blocks=0)
-        check_least(self, activation_upsampling=1, kernel_size=1, lift_width=1)
+        check_options(self)
         for field in ("size", "out_size"):
             _check_divisible(field, getattr(self, field), self.levels)
-        select(SIGMAS, self.activation, "activation")
-        for field, choices in (("boundary", Boundary), ("layout", Layout), ("norm", Norm)):
-            select(dict.fromkeys(get_args(choices)), getattr(self, field), field)
 
     @classmethod
     def classic(cls, **fields: Any) -> "CNOConfig":
@@ -92,11 +103,11 @@ class CNOConfig:
         return self.width * 2**level // 2
 
     def sizes(self, level: int) -> tuple[int, ...]:
-        """Points an axis at a level of the encoder."""
+        """Points per axis at a level of the encoder."""
         return tuple(n // 2**level for n in self.size)
 
     def out_sizes(self, level: int) -> tuple[int, ...]:
-        """Points an axis at a level of the decoder."""
+        """Points per axis at a level of the decoder."""
         return tuple(n // 2**level for n in self.out_size or self.size)
 
 
@@ -182,11 +193,6 @@ class CNO(nn.Module):
     """
 
     Config: ClassVar[type[CNOConfig]] = CNOConfig
-    PAPER: ClassVar[dict[str, dict[str, Any]]]
-    PAPER_TRAINING: ClassVar[dict[str, dict[str, Any]]]
-    BEST_TRAINING: ClassVar[dict[str, dict[str, Any]]]
-    SEARCH: ClassVar[dict[str, tuple[Any, ...]]]
-    SEARCH_TRAINING: ClassVar[dict[str, tuple[Any, ...]]]
     CHANNELS_LAST: ClassVar = True  # in memory, where it is faster (results/bench-cpu.json)
 
     def __init__(self, config: CNOConfig) -> None:
@@ -253,9 +259,7 @@ def _convolution(config: CNOConfig, in_channels: int, out_channels: int) -> Conv
 
 
 def _norm(config: CNOConfig, channels: int) -> nn.Module:
-    if config.norm == "none":
-        return nn.Identity()
-    return {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}[len(config.size)](channels)
+    return NORMS[config.norm](len(config.size), channels)
 
 
 def _activation(
@@ -304,93 +308,3 @@ def _extension(config: CNOConfig) -> Extension | None:
     """How the data go on beyond the edge; None: as their layout suggests."""
     periodic = config.layout == "cell-centred" and config.boundary == "periodic"
     return "periodic" if periodic else None
-
-
-# The paper's table of selected hyper-parameters. Two rows are corrected to fit its own parameter
-# counts: d_e of allen-cahn and of airfoil, both 48 there.
-_M_DE_NECK_SKIP: dict[str, tuple[int, int, int, int]] = {
-    "poisson": (3, 16, 6, 4),
-    "wave": (3, 48, 6, 4),
-    "smooth-transport": (3, 32, 6, 2),
-    "discontinuous-transport": (3, 32, 4, 5),
-    "allen-cahn": (3, 32, 8, 4),
-    "navier-stokes": (3, 32, 8, 1),
-    "darcy": (3, 48, 4, 4),
-    "airfoil": (4, 24, 8, 1),
-}
-
-PAPER: dict[str, dict[str, Any]] = {
-    problem: {
-        "size": (128, 128) if problem == "airfoil" else (64, 64),
-        "levels": levels,
-        "width": width,
-        "neck_blocks": neck_blocks,
-        "skip_blocks": skip_blocks,
-    }
-    for problem, (levels, width, neck_blocks, skip_blocks) in _M_DE_NECK_SKIP.items()
-}
-
-PAPER_TRAINING: dict[str, dict[str, Any]] = {
-    problem: {
-        "learning_rate": 1e-3,
-        "gamma": 0.98,
-        "weight_decay": 1e-10 if problem in ("wave", "navier-stokes", "airfoil") else 1e-6,
-        "batch_size": 32,
-    }
-    for problem in PAPER
-}
-
-# What runs on an H200 found better than the paper's numbers, for `best` (docs/training.md).
-_MUON = {"optimizer": "muon", "learning_rate": 4e-3}
-_DIAGONAL = {"augmentation": "exchange", "schedule": "step", "warmup": 0.0, "epochs": 1000}
-BEST_TRAINING: dict[str, dict[str, Any]] = {
-    "wave": {**_MUON, "augmentation": "square"},
-    "smooth-transport": {**_MUON, "frozen_statistics": 0.5},
-    "discontinuous-transport": _DIAGONAL,
-    "allen-cahn": {**_MUON, "augmentation": "square"},
-    "navier-stokes": {**_MUON, "augmentation": "reflections", "epochs": 120},  # then it overfits
-    "darcy": {**_MUON, "augmentation": "square"},
-}
-
-# The ranges of the authors' model selection, and d_e = 48 of the table.
-SEARCH: dict[str, tuple[Any, ...]] = {
-    "levels": (3, 4),
-    "width": (16, 32, 48, 64),
-    "neck_blocks": (4, 6, 8),
-    "skip_blocks": (1, 2, 4),
-}
-
-CNO.PAPER, CNO.PAPER_TRAINING, CNO.BEST_TRAINING = PAPER, PAPER_TRAINING, BEST_TRAINING
-CNO.SEARCH, CNO.SEARCH_TRAINING = SEARCH, SEARCH_TRAINING
-
-
-@dataclass(frozen=True)
-class CNOWithoutFiltersConfig(CNOConfig):
-    """A `CNOConfig` without filters."""
-
-    filter: WindowedSinc | Ideal | Nearest = _NO_FILTER
-
-
-class CNOWithoutFilters(CNO):
-    """The paper's first ablation: nearest upsampling, average pooling, σ on the samples."""
-
-    Config = CNOWithoutFiltersConfig
-
-
-@dataclass(frozen=True)
-class CNOWithoutSkipBlocksConfig(CNOConfig):
-    """A `CNOConfig` without (R) blocks between encoder and decoder."""
-
-    skip_blocks: int = 0
-
-
-class CNOWithoutSkipBlocks(CNO):
-    """The paper's second ablation: no (R) blocks across; concatenations and the neck stay."""
-
-    Config = CNOWithoutSkipBlocksConfig
-    PAPER: ClassVar[dict[str, dict[str, Any]]] = {
-        problem: {**fields, "skip_blocks": 0} for problem, fields in PAPER.items()
-    }
-    SEARCH: ClassVar[dict[str, tuple[Any, ...]]] = {
-        field: values for field, values in SEARCH.items() if field != "skip_blocks"
-    }

@@ -3,70 +3,28 @@
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.models.inputs import check_fields, check_least, check_size, coordinates, plane
-from torchcno.models.tables import SEARCH_TRAINING, table
+from torchcno.models.inputs import PlaneConfig, check_fields, check_size, coordinates
+from torchcno.selection import option
 
 
 @dataclass(frozen=True)
-class DeepONetConfig:
-    """Hyper-parameters of `DeepONet`; the paper's symbols beside them."""
+class DeepONetConfig(PlaneConfig):
+    """Hyper-parameters of `DeepONet`; the branch takes the one grid of `size`."""
 
-    in_channels: int = 1
-    out_channels: int = 1
-    size: tuple[int, ...] = (64, 64)  # the sensor points: the one grid that the branch accepts
-    bases: int = 500  # p
-    trunk_layers: int = 8  # L
-    trunk_width: int = 128  # d
-    branch_levels: int = 4  # M
-    residual_blocks: int = 4  # N_res
-    branch_width: int = 32  # channels after the first level; doubled by each further one
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "size", plane(self.size))
-        check_least(self, bases=1, trunk_layers=1, trunk_width=1)
-        check_least(self, branch_levels=1, residual_blocks=0, branch_width=1)
-
-
-# fmt: off
-PAPER = table(("bases", "trunk_layers", "trunk_width", "branch_levels", "residual_blocks"), {
-    #                           p    L  d    M  N_res
-    "poisson":                 (500, 8, 128, 4, 4),
-    "wave":                    (100, 4, 512, 4, 4),
-    "smooth-transport":        (500, 8, 128, 4, 0),
-    "discontinuous-transport": (100, 8, 512, 4, 4),
-    "allen-cahn":              (50,  8, 512, 4, 4),
-    "navier-stokes":           (100, 8, 512, 6, 2),
-    "darcy":                   (500, 8, 512, 4, 4),
-    "airfoil":                 (500, 8, 256, 4, 4),
-})
-PAPER_TRAINING = table(("learning_rate", "gamma", "weight_decay", "batch_size"), {
-    #                           η     γ     w     batch
-    "poisson":                 (1e-3, 0.98, 0.0,  10),
-    "wave":                    (5e-4, 0.98, 0.0,  10),
-    "smooth-transport":        (5e-4, 0.98, 0.0,  10),
-    "discontinuous-transport": (5e-4, 0.98, 0.0,  10),
-    "allen-cahn":              (5e-4, 0.98, 1e-6, 10),
-    "navier-stokes":           (5e-4, 0.98, 1e-6, 10),
-    "darcy":                   (5e-4, 0.98, 0.0,  10),
-    "airfoil":                 (5e-4, 0.98, 1e-6, 10),
-})
-# fmt: on
-
-
-SEARCH: dict[str, tuple[int, ...]] = {
-    "bases": (10, 50, 100, 500),
-    "trunk_layers": (4, 8),
-    "trunk_width": (128, 256, 512),
-    "branch_levels": (4, 6),
-    "residual_blocks": (0, 2, 4),
-}
+    bases: int = option(500, "basis functions (p)", least=1)
+    trunk_layers: int = option(8, "layers of the trunk network (L)", least=1)
+    trunk_width: int = option(128, "neurons per layer of the trunk network (d)", least=1)
+    branch_levels: int = option(4, "halvings of the grid in the branch network (M)", least=1)
+    residual_blocks: int = option(4, "residual blocks of the branch network (N_res)", least=0)
+    branch_width: int = option(
+        32, "channels after the branch's first level, doubled by each further one", least=1
+    )
 
 
 class DeepONet(nn.Module):
@@ -79,10 +37,6 @@ class DeepONet(nn.Module):
     """
 
     Config = DeepONetConfig
-    PAPER: ClassVar = PAPER
-    PAPER_TRAINING: ClassVar = PAPER_TRAINING
-    SEARCH: ClassVar = SEARCH
-    SEARCH_TRAINING: ClassVar = SEARCH_TRAINING
 
     def __init__(self, config: DeepONetConfig) -> None:
         super().__init__()

@@ -2,61 +2,21 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.models.inputs import check_fields, check_least, check_size, plane
-from torchcno.models.tables import SEARCH_TRAINING, table
+from torchcno.models.inputs import PlaneConfig, check_fields, check_size
+from torchcno.selection import option
 
 
 @dataclass(frozen=True)
-class FFNNConfig:
-    """Hyper-parameters of `FFNN`; the paper's symbols beside them."""
+class FFNNConfig(PlaneConfig):
+    """Hyper-parameters of `FFNN`; its weights belong to the one grid of `size`."""
 
-    in_channels: int = 1
-    out_channels: int = 1
-    size: tuple[int, ...] = (64, 64)  # (s, s): the one grid that the weights belong to
-    layers: int = 10  # L
-    width: int = 512  # d
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "size", plane(self.size))
-        check_least(self, layers=1, width=1)
-
-
-# fmt: off
-PAPER = table(("layers", "width"), {
-    #                           L   d
-    "poisson":                 (10, 512),
-    "wave":                    (4,  256),
-    "smooth-transport":        (16, 256),
-    "discontinuous-transport": (6,  512),
-    "allen-cahn":              (8,  512),
-    "navier-stokes":           (16, 256),
-    "darcy":                   (16, 256),
-    "airfoil":                 (16, 32),
-})
-PAPER_TRAINING = table(("learning_rate", "gamma", "weight_decay", "batch_size"), {
-    #                           η     γ     w     batch
-    "poisson":                 (5e-4, 0.98, 1e-6, 10),
-    "wave":                    (1e-3, 0.98, 1e-6, 10),
-    "smooth-transport":        (1e-3, 1.0,  0.0,  10),
-    "discontinuous-transport": (5e-4, 1.0,  0.0,  10),
-    "allen-cahn":              (5e-4, 0.98, 0.0,  10),
-    "navier-stokes":           (1e-3, 1.0,  1e-6, 10),
-    "darcy":                   (5e-4, 0.98, 1e-6, 10),
-    "airfoil":                 (5e-4, 1.0,  0.0,  10),
-})
-# fmt: on
-
-
-SEARCH: dict[str, tuple[int, ...]] = {
-    "layers": (4, 6, 8, 10, 12, 16),
-    "width": (32, 64, 128, 256, 512),
-}
+    layers: int = option(10, "layers (L)", least=1)
+    width: int = option(512, "neurons per layer (d)", least=1)
 
 
 class FFNN(nn.Module):
@@ -66,10 +26,6 @@ class FFNN(nn.Module):
     """
 
     Config = FFNNConfig
-    PAPER: ClassVar = PAPER
-    PAPER_TRAINING: ClassVar = PAPER_TRAINING
-    SEARCH: ClassVar = SEARCH
-    SEARCH_TRAINING: ClassVar = SEARCH_TRAINING
 
     def __init__(self, config: FFNNConfig) -> None:
         super().__init__()

@@ -3,68 +3,32 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.models.inputs import check_fields, check_least, coordinates, plane
-from torchcno.models.tables import SEARCH_TRAINING, table
-from torchcno.selection import select
+from torchcno.models.inputs import PlaneConfig, check_fields, coordinates
+from torchcno.selection import option
 
-SIGMAS: dict[str, Callable[[], nn.Module]] = {"gelu": nn.GELU, "leaky_relu": nn.LeakyReLU}
+# σ on the samples, with PyTorch's slope of 0.01: no filter and no gain.
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"gelu": nn.GELU, "leaky_relu": nn.LeakyReLU}
 COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 
 
 @dataclass(frozen=True)
-class FNOConfig:
-    """Hyper-parameters of `FNO`; the paper's symbols beside them."""
+class FNOConfig(PlaneConfig):
+    """Hyper-parameters of `FNO`; it runs on any grid."""
 
-    in_channels: int = 1
-    out_channels: int = 1
-    size: tuple[int, ...] = (64, 64)  # of the training grid; any other will do too
-    layers: int = 5  # L
-    width: int = 16  # d_v
-    modes: int = 16  # k_max
-    pad: int = 0  # zeros after the last point of an axis, in grid points of the input
-    hidden_width: int = 128  # of the lifting and of the projection
-    coordinates: bool = True  # whether the lifting sees (x, y) beside u
-    activation: str = "leaky_relu"  # σ, of the authors' code; their text has GELU
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "size", plane(self.size))
-        check_least(self, layers=1, width=1, modes=1, pad=0, hidden_width=1)
-        select(SIGMAS, self.activation, "activation")
-
-
-# fmt: off
-PAPER = table(("pad", "modes", "width", "layers"), {
-    #                           pad k_max d_v  L
-    "poisson":                 (0,  16,   16,  5),
-    "wave":                    (0,  20,   16,  4),
-    "smooth-transport":        (4,  20,   32,  5),
-    "discontinuous-transport": (4,  16,   32,  5),
-    "allen-cahn":              (0,  20,   16,  3),
-    "navier-stokes":           (0,  16,   128, 5),
-    "darcy":                   (0,  24,   16,  2),
-    "airfoil":                 (8,  24,   32,  3),
-})
-# fmt: on
-PAPER_TRAINING: dict[str, dict[str, Any]] = {
-    problem: dict(learning_rate=1e-3, gamma=0.98, weight_decay=1e-6, batch_size=32)
-    for problem in PAPER
-}
-
-
-# The values of the paper's table: its text gives no ranges.
-SEARCH: dict[str, tuple[Any, ...]] = {
-    "layers": (2, 3, 4, 5),
-    "width": (16, 32, 64, 128),
-    "modes": (16, 20, 24),
-    "pad": (0, 4, 8),
-}
+    layers: int = option(5, "Fourier layers (L)", least=1)
+    width: int = option(16, "channels of the Fourier layers (d_v)", least=1)
+    modes: int = option(16, "Fourier modes kept per axis (k_max)", least=1)
+    pad: int = option(0, "zeros after the last point of each axis, in grid points", least=0)
+    hidden_width: int = option(128, "hidden neurons of the lifting and the projection", least=1)
+    coordinates: bool = option(True, "the lifting sees the coordinates (x, y) beside u")
+    # The authors' code has LeakyReLU, their text GELU.
+    activation: str = option("leaky_relu", "activation function (σ)", choices=ACTIVATIONS)
 
 
 class SpectralConvolution(nn.Module):
@@ -200,7 +164,7 @@ class FourierLayer(nn.Module):
         width, size = config.width, tuple(n + config.pad for n in config.size)
         self.pointwise = Pointwise(width, width)
         self.spectral = SpectralConvolution(width, width, config.modes, size)
-        self.sigma = SIGMAS[config.activation]()
+        self.sigma = ACTIVATIONS[config.activation]()
 
     def forward(self, v: Float[Tensor, "batch c y x"]) -> Float[Tensor, "batch c y x"]:
         """The next layer's field."""
@@ -216,10 +180,6 @@ class FNO(nn.Module):
     """
 
     Config = FNOConfig
-    PAPER: ClassVar = PAPER
-    PAPER_TRAINING: ClassVar = PAPER_TRAINING
-    SEARCH: ClassVar = SEARCH
-    SEARCH_TRAINING: ClassVar = SEARCH_TRAINING
 
     def __init__(self, config: FNOConfig) -> None:
         super().__init__()
@@ -247,6 +207,6 @@ def pointwise_network(config: FNOConfig, in_channels: int, out_channels: int) ->
     hidden = config.hidden_width
     return nn.Sequential(
         Pointwise(in_channels, hidden),
-        SIGMAS[config.activation](),
+        ACTIVATIONS[config.activation](),
         Pointwise(hidden, out_channels),
     )

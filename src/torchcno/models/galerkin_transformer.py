@@ -1,18 +1,10 @@
 """Galerkin transformer (Cao, 2021), section C.1 of the paper.
 
-It is trained with a loss of its own, `weighted-l2`: the mean over the samples of
-
-    ‖p − v‖ / ‖v‖ + √(γ h / 2) ‖∇_h (p − v)‖ / ‖∇_h v‖,    γ = 0.1, h = 1/n
-
-for the prediction p of v on n points an axis, with ‖·‖ the root of the mean square over points and
-channels, and ∇_h the central differences (f(x + h) − f(x − h)) / 2h along x and y at the points
-that have all four neighbours. The schedule is `one-cycle`: from 1e-4 of the learning rate up to it
-over the first 0.3 of the steps, then down.
+It is trained with the loss `weighted-l2` and the schedule `one-cycle`.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -20,76 +12,34 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.models.fno import Pointwise, SpectralConvolution
-from torchcno.models.inputs import check_fields, check_least, coordinates, plane
-from torchcno.models.tables import table
+from torchcno.models.inputs import PlaneConfig, check_fields, coordinates
+from torchcno.selection import option
 
 
 @dataclass(frozen=True)
-class GalerkinTransformerConfig:
-    """Hyper-parameters of `GalerkinTransformer`; the paper's symbols beside them."""
+class GalerkinTransformerConfig(PlaneConfig):
+    """Hyper-parameters of `GalerkinTransformer`; it runs on any grid of 4 points per axis or more.
 
-    in_channels: int = 1
-    out_channels: int = 1
-    size: tuple[int, ...] = (64, 64)  # of the training grid; any other will do too
-    blocks: int = 4  # n, attention blocks
-    heads: int = 4  # h
-    width: int = 64  # d, of the attention
-    decoder_layers: int = 2  # L
-    decoder_width: int = 64  # d_v
-    modes: int = 16  # k_max of the decoder
-    feed_forward: int = 128  # hidden neurons of g
-    coarsening: float = 2.0  # grid points an axis over those that the attention sees
-    dropout: float = 0.05  # in the encoder and the attention
+    The width is at least three: down-scaling divides it by three.
+    """
+
+    blocks: int = option(4, "attention blocks (n)", least=1)
+    heads: int = option(4, "heads of the attention (h)", least=1)
+    width: int = option(64, "features of the attention, a multiple of the heads (d)", least=3)
+    decoder_layers: int = option(2, "Fourier layers of the decoder (L)", least=1)
+    decoder_width: int = option(64, "channels of the decoder (d_v)", least=1)
+    modes: int = option(16, "Fourier modes of the decoder, kept per axis (k_max)", least=1)
+    feed_forward: int = option(128, "hidden neurons of a block's network (g)", least=1)
+    coarsening: float = option(2.0, "grid points per point that the attention sees", least=1)
+    dropout: float = option(0.05, "dropout in the encoder and the attention")
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", plane(self.size))
-        check_least(self, blocks=1, heads=1, width=3)  # down-scaling divides the width by three
-        check_least(self, decoder_layers=1, decoder_width=1, modes=1, feed_forward=1, coarsening=1)
+        super().__post_init__()
         if self.width % self.heads:
             raise ValueError(
                 f"width {self.width} is not divisible by heads = {self.heads}; "
                 f"use width={self.heads * max(1, self.width // self.heads)}."
             )
-
-
-# Two rows of the printed table do not have the printed number of parameters: smooth-transport has
-# one decoder layer more here (L = 4, not 3), discontinuous-transport half the blocks (4, not 8).
-# fmt: off
-PAPER = table(("blocks", "heads", "width", "decoder_layers", "decoder_width", "modes"), {
-    #                           n  h  d    L  d_v k_max
-    "poisson":                 (4, 4, 64,  2, 64, 16),
-    "wave":                    (4, 4, 64,  2, 64, 16),
-    "smooth-transport":        (4, 2, 128, 4, 64, 16),
-    "discontinuous-transport": (4, 2, 128, 4, 64, 16),
-    "allen-cahn":              (2, 4, 128, 2, 32, 16),
-    "navier-stokes":           (2, 2, 256, 2, 64, 16),
-    "darcy":                   (4, 2, 256, 2, 32, 16),
-    "airfoil":                 (2, 4, 64,  4, 64, 16),
-})
-# fmt: on
-PAPER_TRAINING: dict[str, dict[str, Any]] = {
-    problem: dict(
-        learning_rate=5e-4,
-        gamma=1.0,
-        weight_decay=0.0,
-        batch_size=32,  # the paper gives none; that of its other operators, FNO and CNO
-        loss="weighted-l2",
-        schedule="one-cycle",
-        patience=None,  # the error is lowest where the cycle ends; docs/training.md
-    )
-    for problem in PAPER
-}
-
-
-# The values of the paper's table: its text gives no ranges, and a fixed learning rate and schedule.
-SEARCH: dict[str, tuple[int, ...]] = {
-    "blocks": (2, 4),
-    "heads": (2, 4),
-    "width": (64, 128, 256),
-    "decoder_layers": (2, 4),
-    "decoder_width": (32, 64),
-}
-SEARCH_TRAINING: dict[str, tuple[Any, ...]] = {}
 
 
 class GalerkinTransformer(nn.Module):
@@ -100,10 +50,6 @@ class GalerkinTransformer(nn.Module):
     """
 
     Config = GalerkinTransformerConfig
-    PAPER: ClassVar = PAPER
-    PAPER_TRAINING: ClassVar = PAPER_TRAINING
-    SEARCH: ClassVar = SEARCH
-    SEARCH_TRAINING: ClassVar = SEARCH_TRAINING
 
     def __init__(self, config: GalerkinTransformerConfig) -> None:
         super().__init__()

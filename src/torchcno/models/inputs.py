@@ -1,18 +1,21 @@
 """What the networks share at their entrance: checks of sizes and shapes, and coordinates."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from torchcno.selection import check_options, option
+
 
 def axes(size: Any) -> tuple[int, ...]:
     """`size` as a tuple, from whatever sequence a file held; a single number is refused."""
     if not isinstance(size, Iterable):
         raise ValueError(
-            f"size {size} is a single number; give one an axis, as in ({size}, {size})."
+            f"size {size} is a single number; give one per axis, as in ({size}, {size})."
         )
     return tuple(size)
 
@@ -25,13 +28,17 @@ def plane(size: Any) -> tuple[int, int]:
     return size
 
 
-def check_least(config: Any, **least: int) -> None:
-    """Refuse a configuration without channels, or with a field below its least value."""
-    for field, value in {"in_channels": 1, "out_channels": 1, **least}.items():
-        if getattr(config, field) < value:
-            raise ValueError(
-                f"{field} = {getattr(config, field)} is too small; use {value} or more."
-            )
+@dataclass(frozen=True)
+class PlaneConfig:
+    """What the configuration of every network on planes begins with."""
+
+    in_channels: int = option(1, "channels of the input", least=1)
+    out_channels: int = option(1, "channels of the output", least=1)
+    size: tuple[int, ...] = option((64, 64), "points per axis of the training grid: y, x")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", plane(self.size))  # from what a file can hold
+        check_options(self)
 
 
 def check_real(u: Tensor) -> None:

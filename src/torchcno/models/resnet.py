@@ -6,54 +6,18 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.models.inputs import check_fields, check_least, plane
-from torchcno.models.tables import SEARCH_TRAINING, table
+from torchcno.models.inputs import PlaneConfig, check_fields
+from torchcno.selection import option
 
 
 @dataclass(frozen=True)
-class ResNetConfig:
-    """Hyper-parameters of `ResNet`; the paper's symbols beside them."""
+class ResNetConfig(PlaneConfig):
+    """Hyper-parameters of `ResNet`; it runs on any grid of at least 4 points per axis."""
 
-    in_channels: int = 1
-    out_channels: int = 1
-    size: tuple[int, ...] = (64, 64)  # of the training grid; any other will do too
-    channels: int = 32  # c, of the first convolution; doubled by each of the two downsamplings
-    residual_blocks: int = 8  # N_res
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "size", plane(self.size))
-        check_least(self, channels=1, residual_blocks=0)
-
-
-# fmt: off
-PAPER = table(("channels", "residual_blocks"), {
-    #                           c   N_res
-    "poisson":                 (8,  8),
-    "wave":                    (16, 8),
-    "smooth-transport":        (32, 6),
-    "discontinuous-transport": (32, 4),
-    "allen-cahn":              (32, 4),
-    "navier-stokes":           (64, 8),
-    "darcy":                   (8,  8),
-    "airfoil":                 (32, 8),
-})
-# The paper gives no batch size for this network; 10 is that of its other networks without spectra.
-PAPER_TRAINING = table(("learning_rate", "gamma", "weight_decay", "batch_size"), {
-    #                           η     γ     w     batch
-    "poisson":                 (1e-3, 0.98, 0.0,  10),
-    "wave":                    (1e-3, 0.98, 1e-6, 10),
-    "smooth-transport":        (1e-3, 0.98, 1e-6, 10),
-    "discontinuous-transport": (1e-3, 0.98, 1e-6, 10),
-    "allen-cahn":              (1e-3, 0.98, 1e-6, 10),
-    "navier-stokes":           (1e-3, 0.98, 1e-6, 10),
-    "darcy":                   (1e-3, 0.98, 0.0,  10),
-    "airfoil":                 (1e-3, 1.0,  0.0,  10),
-})
-# fmt: on
-
-
-# The values of the paper's table: its text gives no ranges.
-SEARCH: dict[str, tuple[int, ...]] = {"channels": (8, 16, 32, 64), "residual_blocks": (4, 6, 8)}
+    channels: int = option(
+        32, "channels of the first convolution, doubled by each of two halvings (c)", least=1
+    )
+    residual_blocks: int = option(8, "residual blocks on the coarse grid (N_res)", least=0)
 
 
 class ResNet(nn.Module):
@@ -64,10 +28,6 @@ class ResNet(nn.Module):
     """
 
     Config = ResNetConfig
-    PAPER: ClassVar = PAPER
-    PAPER_TRAINING: ClassVar = PAPER_TRAINING
-    SEARCH: ClassVar = SEARCH
-    SEARCH_TRAINING: ClassVar = SEARCH_TRAINING
     CHANNELS_LAST: ClassVar = True  # in memory, where convolutions are faster
 
     def __init__(self, config: ResNetConfig) -> None:

@@ -8,53 +8,19 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.models.inputs import check_fields, check_least, plane
-from torchcno.models.tables import SEARCH_TRAINING, table
+from torchcno.models.inputs import PlaneConfig, check_fields
+from torchcno.selection import option
 
 LEVELS = 4  # of Ronneberger's network
 
 
 @dataclass(frozen=True)
-class UNetConfig:
-    """Hyper-parameters of `UNet`; the paper's symbols beside them."""
+class UNetConfig(PlaneConfig):
+    """Hyper-parameters of `UNet`; it runs on any grid of at least 16 points per axis."""
 
-    in_channels: int = 1
-    out_channels: int = 1
-    size: tuple[int, ...] = (64, 64)  # of the training grid; any other of at least 16² will do too
-    channels: int = 32  # c, of the first convolution; doubled at each level
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "size", plane(self.size))
-        check_least(self, channels=1)
-
-
-# fmt: off
-PAPER = table(("channels",), {
-    #                           c
-    "poisson":                 (32,),
-    "wave":                    (64,),
-    "smooth-transport":        (16,),
-    "discontinuous-transport": (32,),
-    "allen-cahn":              (64,),
-    "navier-stokes":           (64,),
-    "darcy":                   (32,),
-    "airfoil":                 (32,),
-})
-PAPER_TRAINING = table(("learning_rate", "gamma", "weight_decay", "batch_size"), {
-    #                           η     γ     w     batch
-    "poisson":                 (1e-3, 0.98, 0.0,  10),
-    "wave":                    (1e-3, 1.0,  1e-6, 10),
-    "smooth-transport":        (1e-3, 0.98, 1e-6, 10),
-    "discontinuous-transport": (1e-3, 0.98, 1e-6, 10),
-    "allen-cahn":              (5e-4, 0.98, 1e-6, 10),
-    "navier-stokes":           (5e-4, 0.98, 1e-6, 10),
-    "darcy":                   (1e-3, 0.98, 0.0,  10),
-    "airfoil":                 (1e-3, 0.98, 1e-6, 10),
-})
-# fmt: on
-
-
-SEARCH: dict[str, tuple[int, ...]] = {"channels": (8, 16, 32, 64)}
+    channels: int = option(
+        32, "channels of the first convolution, doubled at each level (c)", least=1
+    )
 
 
 class UNet(nn.Module):
@@ -71,10 +37,6 @@ class UNet(nn.Module):
     """
 
     Config = UNetConfig
-    PAPER: ClassVar = PAPER
-    PAPER_TRAINING: ClassVar = PAPER_TRAINING
-    SEARCH: ClassVar = SEARCH
-    SEARCH_TRAINING: ClassVar = SEARCH_TRAINING
     CHANNELS_LAST: ClassVar = True  # in memory, where convolutions are faster
 
     def __init__(self, config: UNetConfig) -> None:

@@ -1,16 +1,14 @@
 """The elementary operators of a CNO on band-limited functions (section 2 of the paper)."""
 
-from torchcno.operators.activation import (
-    SIGMAS,
-    Activation,
-    PointwiseActivation,
-    filtered_activation,
-)
+from torchcno.operators.activation import Activation, PointwiseActivation, filtered_activation
+from torchcno.operators.boundary import BOUNDARIES, Boundary
 from torchcno.operators.convolution import Convolution
-from torchcno.operators.filters import Boundary, Filter, Ideal, LowPass, Nearest, WindowedSinc
+from torchcno.operators.filters import Filter, Ideal, LowPass, Nearest, WindowedSinc
 from torchcno.operators.resampling import activation_matrices, resampling_matrix
+from torchcno.operators.sigma import SIGMAS, Sigma
 
 __all__ = [
+    "BOUNDARIES",
     "SIGMAS",
     "Activation",
     "Boundary",
@@ -20,6 +18,7 @@ __all__ = [
     "LowPass",
     "Nearest",
     "PointwiseActivation",
+    "Sigma",
     "WindowedSinc",
     "activation_matrices",
     "filtered_activation",

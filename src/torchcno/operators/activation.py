@@ -1,6 +1,5 @@
 """The activation Σ = D ∘ σ ∘ U, which leaves no content beyond the band of its output grid."""
 
-import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -10,36 +9,12 @@ from torch import Tensor, nn
 
 from torchcno.operators import kernels
 from torchcno.operators.bands import Bands, band, fir_taps
-from torchcno.operators.filters import Boundary, LowPass, WindowedSinc
+from torchcno.operators.filters import LowPass, WindowedSinc
 from torchcno.operators.resampling import Matrices, activation_matrices
+from torchcno.operators.sigma import SIGMAS
 from torchcno.selection import select
 
-Sigma = Callable[[Tensor], Tensor]
-
-
-def leaky_relu(t: Tensor) -> Tensor:
-    """√2 t where t > 0, else 0.2 √2 t: the authors' slope, and the gain that keeps a variance."""
-    return math.sqrt(2) * F.leaky_relu(t, 0.2)
-
-
-def polynomial(t: Tensor) -> Tensor:
-    """t/2 + (1 + t²)/√(8π): the quadratic nearest to ReLU under the normal distribution.
-
-    Squaring doubles a band and no more, so that N_σ = 2 is exactly alias-free.
-    """
-    return 0.5 * t + (1 + t * t) / math.sqrt(8 * math.pi)
-
-
-SIGMAS: dict[str, Sigma] = {
-    "leaky_relu": leaky_relu,
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "silu": F.silu,
-    "tanh": torch.tanh,
-    "polynomial": polynomial,
-}
-
-LARGEST_MATRIX = 1024  # points an axis beyond which matrices are not even made
+LARGEST_MATRIX = 1024  # points per axis beyond which matrices are not even made
 
 
 def filtered_activation(
@@ -47,9 +22,9 @@ def filtered_activation(
     bias: Float[Tensor, " channel"],
     ups: Sequence[Float[Tensor, "_ _"]],
     downs: Sequence[Float[Tensor, "_ _"]],
-    sigma: Sigma,
+    sigma: Callable[[Tensor], Tensor],
 ) -> Float[Tensor, "batch channel *out_space"]:
-    """D σ(U (x + b)) with one matrix of U and of D an axis; in two dimensions
+    """D σ(U (x + b)) with one matrix of U and of D per axis; in two dimensions
 
         Y = D_y σ(U_y (X + b) U_xᵀ) D_xᵀ
 
@@ -58,12 +33,14 @@ def filtered_activation(
     return _activate(x, bias, Matrices(ups, downs), sigma)
 
 
-def _activate(x: Tensor, bias: Tensor, way: Matrices | Bands, sigma: Sigma) -> Tensor:
+def _activate(
+    x: Tensor, bias: Tensor, way: Matrices | Bands, sigma: Callable[[Tensor], Tensor]
+) -> Tensor:
     return way.down(sigma(way.up(x + bias.view(-1, *[1] * (x.ndim - 2)))))
 
 
 class Activation(nn.Module):
-    """Σ f = D σ(U (f + b)) on fields of `size_in` to fields of `size_out`, with a bias b a channel.
+    """Σ f = D σ(U (f + b)) from fields of `size_in` to those of `size_out`, a bias b per channel.
 
     σ acts on a grid N_σ = `upsampling` times finer than the finer of the two (section 2).
     """
@@ -75,7 +52,7 @@ class Activation(nn.Module):
         size_out: tuple[int, ...],
         sigma: str,
         filter: LowPass,
-        boundary: Boundary,
+        boundary: str,
         upsampling: float | int,
     ) -> None:
         super().__init__()
@@ -111,18 +88,18 @@ class Activation(nn.Module):
         self._cast()
         return self
 
-    def _an_axis(self, name: str) -> list[Tensor]:
+    def _per_axis(self, name: str) -> list[Tensor]:
         return [getattr(self, f"{name}_{i}") for i in range(len(self.size_in))]
 
     @property
     def ups(self) -> list[Tensor]:
-        """U, one matrix an axis."""
-        return self._an_axis("up")
+        """U, one matrix per axis."""
+        return self._per_axis("up")
 
     @property
     def downs(self) -> list[Tensor]:
-        """D, one matrix an axis."""
-        return self._an_axis("down")
+        """D, one matrix per axis."""
+        return self._per_axis("down")
 
     def forward(
         self, x: Float[Tensor, "batch channel *space"]
@@ -135,14 +112,14 @@ class Activation(nn.Module):
         return self.by_matrices(x)
 
     def by_matrices(self, x: Tensor) -> Tensor:
-        """Σ x by one matrix an axis."""
+        """Σ x by one matrix per axis."""
         return _activate(x, self.bias, Matrices(self.ups, self.downs), SIGMAS[self.sigma])
 
     def by_bands(self, x: Tensor) -> Tensor:
         """Σ x by FIR filters."""
         if self.bands is None:
             raise ValueError(f"{self} has no FIR form; use `by_matrices`.")
-        taps = self._an_axis("up_taps"), self._an_axis("down_taps")
+        taps = self._per_axis("up_taps"), self._per_axis("down_taps")
         return _activate(x, self.bias, Bands(self.bands, *taps, self.boundary), SIGMAS[self.sigma])
 
     def extra_repr(self) -> str:

@@ -16,8 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from torchcno.constants import constants
-from torchcno.operators.convolution import extend
-from torchcno.operators.filters import Boundary, LowPass, WindowedSinc, kaiser_sinc
+from torchcno.operators.boundary import BOUNDARIES, extend
+from torchcno.operators.filters import LowPass, WindowedSinc, kaiser_sinc
 from torchcno.operators.resampling import fine_rate
 
 
@@ -33,13 +33,13 @@ class Band:
 
 
 def band(
-    n_in: int, n_out: int, upsampling: float | int, filter: LowPass, boundary: Boundary
+    n_in: int, n_out: int, upsampling: float | int, filter: LowPass, boundary: str
 ) -> Band | None:
     """The FIR form of U and D; None where only matrices do: other filters, ratios or tiny grids.
 
     A filter of F taps reaches (F − 1) f / 2 samples of the fine rate beyond a coarse cell of f. U
-    has to be right as far as D looks, in the domain's continuation. That of an odd field is odd
-    before σ and after, but σ of the one is not the other: there σ acts on the domain alone.
+    has to be right as far as D looks, in the domain's continuation. Where that changes its sign it
+    does so before σ and after, but σ of the one is not the other: there σ acts on the domain alone.
     """
     n_fine = fine_rate(max(n_in, n_out), upsampling)
     if not isinstance(filter, WindowedSinc) or n_fine % n_in or n_fine % n_out:
@@ -48,11 +48,12 @@ def band(
     if any(factor > 1 and (filter.taps - 1) * factor % 2 for factor in (up, down)):
         return None
     tail_up, tail_down = ((filter.taps - 1) * f // 2 if f > 1 else 0 for f in (up, down))
-    fine_margin = tail_down if boundary == "odd" else 0
+    sign = BOUNDARIES[boundary].sign
+    fine_margin = tail_down if sign < 0 else 0
     reach = tail_down - fine_margin
     # The tails of U over zeros are part of the field; over a continuation they lack its rest.
-    margin = max(0, math.ceil((reach - tail_up if boundary == "zero" else reach + tail_up) / up))
-    if boundary != "zero" and (margin > n_in or fine_margin > n_fine):
+    margin = max(0, math.ceil((reach + tail_up if sign else reach - tail_up) / up))
+    if sign and (margin > n_in or fine_margin > n_fine):
         return None
     return Band(up, down, margin, margin * up + tail_up - reach, fine_margin)
 
@@ -60,7 +61,7 @@ def band(
 @lru_cache(maxsize=256)
 @constants()
 def fir_taps(
-    factor: int, filter: WindowedSinc, boundary: Boundary
+    factor: int, filter: WindowedSinc, boundary: str
 ) -> tuple[Float[Tensor, " taps"], Float[Tensor, " taps"]]:
     """The filters between a rate and `factor` times that rate: (up, down), in float64.
 
@@ -71,7 +72,7 @@ def fir_taps(
     offsets = torch.arange(n, dtype=torch.float64) - (n - 1) / 2
     h = kaiser_sinc(offsets, factor, filter) if factor > 1 else torch.ones_like(offsets)
     phases = h.view(-1, factor)
-    up = phases / (phases.sum() / factor if boundary == "zero" else phases.sum(0))
+    up = phases / (phases.sum(0) if BOUNDARIES[boundary].sign else phases.sum() / factor)
     return up.flatten(), h / h.sum()
 
 
@@ -82,7 +83,7 @@ class Bands:
     bands: Sequence[Band]
     up_taps: Sequence[Tensor]
     down_taps: Sequence[Tensor]
-    boundary: Boundary
+    boundary: str
 
     def up(self, x: Float[Tensor, "batch channel *space"]) -> Float[Tensor, "batch channel *fine"]:
         """U x, as far beyond the domain as D looks."""

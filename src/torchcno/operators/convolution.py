@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from torchcno.operators.filters import Boundary
+from torchcno.operators.boundary import extend
 from torchcno.operators.layout import weight_format
 from torchcno.operators.streams import current_aside, put_aside
 
@@ -17,7 +17,7 @@ CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
 class Convolution(nn.Module):
-    """(K f)(x) = Σ_m k_m f(x − z_m) + b with a discrete kernel of k points an axis (section 2).
+    """(K f)(x) = Σ_m k_m f(x − z_m) + b with a discrete kernel of k points per axis (section 2).
 
     f goes on beyond the edge as the boundary says, so the size stays. Initial values as those of
     `torch.nn.Conv2d`.
@@ -29,14 +29,14 @@ class Convolution(nn.Module):
         out_channels: int,
         kernel_size: int,
         dims: int,
-        boundary: Boundary = "zero",
+        boundary: str = "zero",
     ) -> None:
         super().__init__()
         if kernel_size < 1 or kernel_size % 2 == 0:
             raise ValueError(
                 f"kernel_size {kernel_size} has no middle; use an odd number such as 3."
             )
-        self.boundary: Boundary = boundary
+        self.boundary = boundary
         self.weight = nn.Parameter(torch.empty(out_channels, in_channels, *[kernel_size] * dims))
         self.bias = nn.Parameter(torch.empty(out_channels))
         bound = 1 / math.sqrt(in_channels * kernel_size**dims)
@@ -178,74 +178,3 @@ class _GradientsAside(torch.autograd.Function):
                 before = parameter.grad
                 parameter.grad = gradient if before is None else before + gradient
         return dy, *[None] * 6
-
-
-def extend(
-    x: Float[Tensor, "..."], margin: int, boundary: Boundary, axis: int
-) -> Float[Tensor, "..."]:
-    """x with `margin` samples of its continuation at both ends of `axis`, counted from the end.
-
-    Even and odd reflect half a cell beyond the outermost sample: at the edge of a cell-centred
-    field. On an inclusive grid that sample is on the edge itself and comes twice, so that what lies
-    beyond comes one sample late.
-    """
-    if margin == 0:
-        return x
-    if boundary == "zero":
-        return F.pad(x, (0, 0) * (-1 - axis) + (margin, margin))
-    n = x.shape[axis]
-    if margin > n:
-        raise ValueError(
-            f"a continuation of {margin} samples is longer than the field's {n}; "
-            "use a smaller kernel_size or fewer levels."
-        )
-    extended: Tensor = _Extend.apply(x, margin, boundary, axis)
-    return extended
-
-
-class _Extend(torch.autograd.Function):
-    """E x by reflection or repetition, and Eᵀ: the margins added to where they came from.
-
-    PyTorch's own gradient makes a field of zeros for every part of x that is used once more.
-    """
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, margin: int, boundary: Boundary, axis: int) -> Tensor:
-        first, last = _ends(x, margin, axis)
-        before, after = _continued(first, last, boundary, axis)
-        return torch.cat([before, x, after], dim=axis)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.margin, ctx.boundary, ctx.axis = inputs[1:]
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None, None]:
-        margin, axis = ctx.margin, ctx.axis
-        before, after = _ends(dy, margin, axis)
-        dx = dy.narrow(axis, margin, dy.shape[axis] - 2 * margin).clone()
-        first, last = _ends(dx, margin, axis)
-        # Reflecting and repeating are their own adjoints, but for which end is which.
-        to_first, to_last = _continued(before, after, ctx.boundary, axis)
-        first += to_first
-        last += to_last
-        return dx, None, None, None
-
-    @staticmethod
-    def jvp(ctx: Any, dx: Tensor, *_: Any) -> Tensor:
-        tangent: Tensor = _Extend.apply(dx, ctx.margin, ctx.boundary, ctx.axis)
-        return tangent
-
-
-def _ends(x: Tensor, margin: int, axis: int) -> tuple[Tensor, Tensor]:
-    return x.narrow(axis, 0, margin), x.narrow(axis, x.shape[axis] - margin, margin)
-
-
-def _continued(first: Tensor, last: Tensor, boundary: Boundary, axis: int) -> tuple[Tensor, Tensor]:
-    """What lies before and after a field with these samples at its ends."""
-    if boundary == "periodic":
-        return last, first
-    sign = -1 if boundary == "odd" else 1
-    return sign * first.flip(axis), sign * last.flip(axis)

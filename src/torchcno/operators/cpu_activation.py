@@ -14,7 +14,6 @@ and in the backward pass, which makes z again,
 σ is linear on either side of zero. Numba compiles the loops once a machine and keeps them on disk.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -28,10 +27,9 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchcno.operators.layout import memory_format
+from torchcno.operators.sigma import SIGMAS
 from torchcno.operators.versions import version
 
-# σ(t) = a⁺ t for t > 0, a⁻ t otherwise
-SLOPES = {"leaky_relu": (math.sqrt(2), 0.2 * math.sqrt(2)), "relu": (1.0, 0.0)}
 TAPS = 6  # summed at once: a row of U of the paper's filter, and a vector register for each
 LANES = 64  # planes side by side, at least: enough for loops over them to be worth their start
 
@@ -173,8 +171,13 @@ def launch_forward(
     groups = _groups(x, side_by_side)
     y = np.empty((len(groups), len(down_r), len(down_c), groups.shape[3]), np.float32)
     offset = _offset(up_r, bias, side_by_side * groups.shape[2])
-    slopes = np.float32(SLOPES[sigma][0]), np.float32(SLOPES[sigma][1])
-    fixed = (_rows(up_r), _rows(up_c), _rows(down_r, transposed=True), _rows(down_c), slopes)
+    fixed = (
+        _rows(up_r),
+        _rows(up_c),
+        _rows(down_r, transposed=True),
+        _rows(down_c),
+        _slopes(sigma),
+    )
     _in_threads(lambda part: _forward(groups[part], offset, *fixed, y[part]), len(groups))
     return _fields(y, x, side_by_side)
 
@@ -188,20 +191,25 @@ def launch_backward(
     groups, dy_groups = _groups(x, side_by_side), _groups(dy, side_by_side)
     dx = np.empty_like(groups)
     offset = _offset(up_r, bias, side_by_side * groups.shape[2])
-    slopes = np.float32(SLOPES[sigma][0]), np.float32(SLOPES[sigma][1])
     fixed = (
         _rows(up_r),
         _rows(up_c),
         _rows(up_c, transposed=True),
         _rows(down_r, transposed=True),
         _rows(down_c, transposed=True),
-        slopes,
+        _slopes(sigma),
     )
     _in_threads(
         lambda part: _backward(dy_groups[part], groups[part], offset, *fixed, dx[part]), len(dx)
     )
     fields = _fields(dx, x, side_by_side)
     return fields, fields.sum((0, *range(2, x.ndim)))
+
+
+def _slopes(sigma: str) -> tuple[np.float32, np.float32]:
+    """Those of σ above and below zero."""
+    above, below = SIGMAS[sigma].slopes or (np.nan, np.nan)
+    return np.float32(above), np.float32(below)
 
 
 def _axes(ups: Sequence[Tensor], downs: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -1,4 +1,4 @@
-"""Low-pass filters, and how a field goes on beyond the edge of its domain.
+"""Low-pass filters.
 
 A filter is a frozen record of numbers; `torchcno.operators.resampling` makes matrices of it.
 """
@@ -12,9 +12,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from torchcno.selection import select
-
-# Even and odd reflect at the edge of cell-centred samples, half a cell beyond the outermost one.
-Boundary = Literal["zero", "periodic", "even", "odd"]
 
 
 @dataclass(frozen=True)

@@ -24,15 +24,11 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from torchcno.operators import row_plans
 from torchcno.operators.layout import memory_format
 from torchcno.operators.row_plans import power_of_two
+from torchcno.operators.sigma import SIGMAS
 from torchcno.operators.versions import version
 
 Arithmetic = Literal["fp32", "tf32", "fp16", "bf16"]
 
-SIGMAS = frozenset({"leaky_relu", "relu", "gelu", "silu", "tanh", "polynomial"})
-CPU_SIGMAS = frozenset({"leaky_relu", "relu"})
-# σ whose values are as large as their arguments, and may be scaled with them: neither bounded, as
-# tanh, nor squares.
-SCALED_SIGMAS = frozenset({"leaky_relu", "relu", "gelu", "silu"})
 # Points an axis that fit on chip, by dimension; exact products hold every factor in two parts.
 LARGEST = {1: 256, 2: 128}
 LARGEST_EXACT = {1: 256, 2: 32}
@@ -73,7 +69,7 @@ def is_supported(
     if x.is_cuda:
         streams = local and len(ups) == 2 and _longest(ups, downs) <= LARGEST_STREAMED
         fits = streams or fits_on_chip(x, ups, downs)
-        return _HAS_TRITON and fits and x.dtype in DTYPES and sigma in SIGMAS
+        return _HAS_TRITON and fits and x.dtype in DTYPES and SIGMAS[sigma].on_chip
     return local and _runs_on_cpu(x, sigma)
 
 
@@ -116,7 +112,7 @@ def _longest(ups: Sequence[Tensor], downs: Sequence[Tensor]) -> int:
 def _runs_on_cpu(x: Tensor, sigma: str) -> bool:
     """Whether `cpu_activation` has a program for these fields."""
     on_cpu = x.device.type == "cpu" and x.dtype is torch.float32
-    return on_cpu and x.ndim <= 4 and sigma in CPU_SIGMAS
+    return on_cpu and x.ndim <= 4 and SIGMAS[sigma].slopes is not None
 
 
 def fused_activation(
@@ -224,12 +220,11 @@ def dense_activation(
 ) -> Tensor:
     """The same by products with whole matrices."""
     # Imported here: `activation` chooses between its own definition and this module.
-    from torchcno.operators.activation import SIGMAS as FUNCTIONS
     from torchcno.operators.activation import filtered_activation
 
     ups, downs = [up.to(x.dtype) for up in ups], [down.to(x.dtype) for down in downs]
     with torch.autocast(x.device.type, enabled=False):  # the result has the type of x
-        y = filtered_activation(x, bias.to(x.dtype), ups, downs, FUNCTIONS[sigma])
+        y = filtered_activation(x, bias.to(x.dtype), ups, downs, SIGMAS[sigma])
     return y.contiguous(memory_format=memory_format(x))
 
 
@@ -251,7 +246,26 @@ def _empty_output(x: Tensor, downs: Sequence[Tensor]) -> Tensor:
     return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=memory_format(x))
 
 
+# Why a machine may have no program for some shapes: by the class of the error, or by what it says
+# where Triton raises a general one. Any other error is a fault, and is raised.
+REASONS = {
+    "OutOfResources": "it needs more registers or shared memory than this GPU has",
+    "PTXASError": "NVIDIA's assembler refuses it",
+    "CompilationError": "this version of Triton cannot compile it",
+    "PassManager::run failed": "this version of Triton cannot compile it",
+    "CalledProcessError": "the C compiler that Triton calls fails",
+    "Failed to find C compiler": "Triton finds no C compiler; install gcc",
+    "Cannot find ptxas": "Triton finds no assembler; install the CUDA toolkit",
+    "libcuda.so cannot found": "Triton finds no libcuda.so; run ldconfig",
+}
 _refused: set[tuple[Any, ...]] = set()
+
+
+def _reason(error: Exception) -> str | None:
+    """Why there is no program, in plain words; None for an error that is not one of `REASONS`."""
+    kinds = [kind.__name__ for kind in type(error).__mro__]
+    said = (why for name, why in REASONS.items() if name in kinds or name in str(error))
+    return next(said, None)
 
 
 def _signature(argument: Any) -> Any:
@@ -262,7 +276,7 @@ def _signature(argument: Any) -> Any:
 
 
 def or_dense(launch: Callable[..., Any], dense: Callable[..., Any], *arguments: Any) -> Any:
-    """`launch`, or `dense` from the first time on that these shapes have no working kernel."""
+    """`launch`, or `dense` from the first time on that these shapes have no program here."""
     x = arguments[0]
     key = (launch, *map(_signature, arguments))
     if key in _refused:
@@ -270,13 +284,14 @@ def or_dense(launch: Callable[..., Any], dense: Callable[..., Any], *arguments: 
     try:
         with torch.cuda.device_of(x):  # Triton launches on the current device
             return launch(*arguments)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # a compiler of many layers: there is no one type of its failures
+    except Exception as error:  # a compiler of many layers: its failures have no type in common
+        reason = _reason(error)
+        if reason is None:
+            raise
         _refused.add(key)
         warnings.warn(
-            f"no fused kernel for {tuple(x.shape)} {x.dtype} ({type(error).__name__}: {error}); "
-            "using matrix products, which are slower.",
+            f"no fused kernel for {tuple(x.shape)} {x.dtype}: {reason} "
+            f"({type(error).__name__}: {error}). Using matrix products, which are slower.",
             stacklevel=2,
         )
         return dense(*arguments)
@@ -532,7 +547,7 @@ _is_tf32.__dict__["_dynamo_marked_constant"] = True
 
 def _scaled(arithmetic: Arithmetic, sigma: str) -> Arithmetic:
     """How programs that hold all of a plane multiply: they know its largest value."""
-    return "fp16" if arithmetic == "tf32" and sigma in SCALED_SIGMAS else arithmetic
+    return "fp16" if arithmetic == "tf32" and SIGMAS[sigma].scales else arithmetic
 
 
 def _operands(

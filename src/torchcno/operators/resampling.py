@@ -1,4 +1,4 @@
-"""Up- and downsampling as one small matrix an axis.
+"""Up- and downsampling as one small matrix per axis.
 
 Samples are cell centres, x_j = (j + 1/2)/n on a domain of length 1, at every rate: nothing is
 shifted when the rate changes.
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import get_args
+from typing import Any, cast, get_args
 
 import torch
 from jaxtyping import Float
@@ -17,13 +17,15 @@ from torch import Tensor
 
 from torchcno import spectral
 from torchcno.constants import constants
-from torchcno.operators.filters import Boundary, Ideal, LowPass, WindowedSinc, kaiser_sinc
+from torchcno.operators.boundary import BOUNDARIES
+from torchcno.operators.filters import Ideal, LowPass, WindowedSinc, kaiser_sinc
+from torchcno.selection import select
 
 
 @lru_cache(maxsize=1024)
 @constants()
 def resampling_matrix(
-    n_in: int, n_out: int, filter: LowPass, boundary: Boundary
+    n_in: int, n_out: int, filter: LowPass, boundary: str
 ) -> Float[Tensor, "n_out n_in"]:
     """Samples of a band-limited function on `n_out` points from `n_in` samples, along one axis.
 
@@ -43,7 +45,7 @@ def resampling_matrix(
 @lru_cache(maxsize=1024)
 @constants()
 def activation_matrices(
-    n_in: int, n_out: int, upsampling: float | int, filter: LowPass, boundary: Boundary
+    n_in: int, n_out: int, upsampling: float | int, filter: LowPass, boundary: str
 ) -> tuple[Float[Tensor, "n_fine n_in"], Float[Tensor, "n_out n_fine"]]:
     """The pair (U, D) of the activation D ∘ σ ∘ U from `n_in` to `n_out` points, along one axis.
 
@@ -52,7 +54,7 @@ def activation_matrices(
     """
     _check(n_in, n_out, boundary)
     n_fine = fine_rate(max(n_in, n_out), upsampling)
-    if boundary != "zero" or isinstance(filter, Ideal):
+    if BOUNDARIES[boundary].sign or isinstance(filter, Ideal):
         return (
             resampling_matrix(n_in, n_fine, filter, boundary),
             resampling_matrix(n_fine, n_out, filter, boundary),
@@ -87,7 +89,7 @@ def along(
 
 @dataclass(frozen=True)
 class Matrices:
-    """U and D of fields by one matrix an axis."""
+    """U and D of fields by one matrix per axis."""
 
     ups: Sequence[Tensor]
     downs: Sequence[Tensor]
@@ -113,24 +115,19 @@ def _along_all(matrices: Iterable[Tensor], x: Tensor, axes: Iterable[int]) -> Te
 def _check(n_in: int, n_out: int, boundary: str) -> None:
     if min(n_in, n_out) < 1:
         raise ValueError(f"cannot resample {n_in} points to {n_out}; use 1 or more.")
-    if boundary not in get_args(Boundary):
-        raise ValueError(
-            f"unknown boundary {boundary!r}; choose from {', '.join(get_args(Boundary))}."
-        )
+    select(BOUNDARIES, boundary, "boundary")
 
 
-def _ideal(n_in: int, n_out: int, boundary: Boundary) -> Tensor:
-    if boundary == "zero":
+def _ideal(n_in: int, n_out: int, boundary: str) -> Tensor:
+    if boundary not in get_args(spectral.Extension):
         raise ValueError(
-            "the ideal filter reaches over the whole line and has no zero boundary; "
+            f"the ideal filter reaches over the whole line and has no {boundary} boundary; "
             "use boundary='periodic', 'even' or 'odd', or filter=WindowedSinc()."
         )
-    return spectral.resampling_matrix(n_in, n_out, "cell-centred", boundary)
+    return spectral.resampling_matrix(n_in, n_out, "cell-centred", cast(Any, boundary))
 
 
-def _windowed(
-    n_in: int, n_out: int, fine: Tensor, filter: WindowedSinc, boundary: Boundary
-) -> Tensor:
+def _windowed(n_in: int, n_out: int, fine: Tensor, filter: WindowedSinc, boundary: str) -> Tensor:
     """The windowed-sinc matrix between a coarse grid and `fine` positions, in fine steps.
 
     The kernel is symmetric, so downsampling is the adjoint of upsampling from the same coarse grid,
@@ -143,30 +140,32 @@ def _windowed(
     upsampling = n_in < n_out
     # Row sums of the unfolded kernel are nearly 1. Where a constant goes on as a constant, each
     # row is divided by its own; with zeros outside, all by the mean over a period, as a FIR is.
-    if boundary == "zero":
+    if BOUNDARIES[boundary].sign == 0:
         period = n_fine // math.gcd(n_fine, n_coarse)
         phases = fine[:period].remainder(n_fine)
         mean = _folded(n_coarse, n_fine, phases, filter, "periodic").sum(1).mean()
         return weights / mean if upsampling else weights.T / (mean * n_fine / n_coarse)
-    unsigned = _folded(n_coarse, n_fine, fine, filter, "even" if boundary == "odd" else boundary)
+    unsigned = _folded(n_coarse, n_fine, fine, filter, boundary, signed=False)
     if upsampling:
         return weights / unsigned.sum(1, keepdim=True)
     return (weights / unsigned.sum(0)).T
 
 
 def _folded(
-    n_coarse: int, n_fine: int, fine: Tensor, filter: WindowedSinc, boundary: Boundary
+    n_coarse: int,
+    n_fine: int,
+    fine: Tensor,
+    filter: WindowedSinc,
+    boundary: str,
+    signed: bool = True,
 ) -> Float[Tensor, "fine coarse"]:
     """h(x_i − x_j) summed over the images of each coarse sample j beyond the edges."""
-    factor = n_fine / n_coarse
-    reach = 0 if boundary == "zero" else filter.taps // 2 + 1
+    factor, continuation = n_fine / n_coarse, BOUNDARIES[boundary]
+    reach = filter.taps // 2 + 1 if continuation.sign else 0
     j = torch.arange(-reach, n_coarse + reach)
     weights = kaiser_sinc(fine[:, None] - factor * (j.double() + 0.5), factor, filter)
-    if boundary == "zero":
+    if continuation.sign == 0:
         return weights
-    lap = j.remainder(n_coarse if boundary == "periodic" else 2 * n_coarse)
-    mirrored = lap >= n_coarse
-    index = torch.where(mirrored, 2 * n_coarse - 1 - lap, lap)
-    sign = 1.0 - 2.0 * mirrored if boundary == "odd" else torch.ones(len(j))
+    index, sign = continuation.fold(j, n_coarse)
     out = torch.zeros(len(fine), n_coarse, dtype=torch.float64)
-    return out.index_add(1, index, weights * sign)
+    return out.index_add(1, index, weights * sign if signed else weights)

@@ -25,46 +25,10 @@ units, stay far below 65504; and what is down to 2^-20 of the largest value keep
 import triton
 import triton.language as tl
 
+from torchcno.operators import sigma
 
-@triton.jit
-def _sigma(z, SIGMA: tl.constexpr):
-    """σ(z); the names are those of `torchcno.operators.activation`."""
-    if SIGMA == "leaky_relu":
-        y = tl.where(z > 0, 1.4142135623730951, 0.28284271247461906) * z
-    elif SIGMA == "relu":
-        y = tl.maximum(z, 0.0)
-    elif SIGMA == "gelu":
-        y = 0.5 * z * (1.0 + tl.erf(z * 0.7071067811865476))
-    elif SIGMA == "silu":
-        y = z * tl.sigmoid(z)
-    elif SIGMA == "tanh":
-        y = 2.0 * tl.sigmoid(2.0 * z) - 1.0
-    else:
-        tl.static_assert(SIGMA == "polynomial")
-        y = 0.5 * z + 0.19947114020071635 * (1.0 + z * z)
-    return y
-
-
-@triton.jit
-def _sigma_slope(z, SIGMA: tl.constexpr):
-    """σ'(z)."""
-    if SIGMA == "leaky_relu":
-        y = tl.where(z > 0, 1.4142135623730951, 0.28284271247461906)
-    elif SIGMA == "relu":
-        y = tl.where(z > 0, 1.0, 0.0)
-    elif SIGMA == "gelu":
-        density = 0.3989422804014327 * tl.exp(-0.5 * z * z)
-        y = 0.5 * (1.0 + tl.erf(z * 0.7071067811865476)) + z * density
-    elif SIGMA == "silu":
-        s = tl.sigmoid(z)
-        y = s * (1.0 + z * (1.0 - s))
-    elif SIGMA == "tanh":
-        t = 2.0 * tl.sigmoid(2.0 * z) - 1.0
-        y = 1.0 - t * t
-    else:
-        tl.static_assert(SIGMA == "polynomial")
-        y = 0.5 + 0.3989422804014327 * z
-    return y
+sigma.tl = tl
+_sigma, _sigma_slope = triton.jit(sigma.value_on_chip), triton.jit(sigma.slope_on_chip)
 
 
 @triton.jit

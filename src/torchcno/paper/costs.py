@@ -8,17 +8,15 @@ from typing import Any, Literal
 
 import torch
 
-from torchcno.disk import read_json
 from torchcno.paper.records import TABLE, read_table
 from torchcno.paper.studies import PlannedRun
-from torchcno.runs.config import RunConfig, read_config
-from torchcno.runs.jobs import Job, settled
+from torchcno.runs.config import RunConfig
+from torchcno.runs.folder import RunFolder
+from torchcno.runs.jobs import Job, find_outcome
 from torchcno.runs.measurements import Measurement
 from torchcno.runs.operator import pick_device
 from torchcno.runs.presets import parameter_count
-from torchcno.runs.run_files import find_damage
 from torchcno.training.hardware import device_name
-from torchcno.training.run_folder import RunFolder
 
 Finished = tuple[Mapping[str, Any], Callable[[], RunConfig]]  # what a run came to, and what it was
 Basis = Literal["finished", "trained", "measured", "guessed", "refused"]
@@ -60,12 +58,12 @@ def estimate(
     its own, `cluster` whether others than this machine train, on GPUs unless they are to use none.
     """
     around = AROUND + (PROCESS if processes else 0.0)
-    there = (path.parent for path in sorted(folder.glob("*/result.json")))
-    known = (run for run in there if (run / "config.yaml").exists() and not find_damage(run))
+    there = (RunFolder(path) for path in sorted(folder.glob("*")))
+    known = (run for run in there if run.config_file.exists() and run.state == "finished")
     rows, _ = read_table(folder.parent / TABLE)
     results: list[Finished] = [
         *((row, partial(RunConfig.from_tree, row["config"])) for row in rows if row["config"]),
-        *((read_json(run / "result.json"), partial(read_config, run)) for run in known),
+        *((run.result() or {}, run.config) for run in known),
     ]
     return {
         run.name: _settled_cost(Job(folder / run.name, run.config), measurement)
@@ -77,7 +75,7 @@ def estimate(
 
 def _settled_cost(job: Job, measurement: Measurement | None) -> Cost | None:
     """The cost of a run that is not to be trained; None where it is."""
-    outcome = settled(job)
+    outcome = find_outcome(job)
     if outcome is None:
         return None
     if outcome.state != "finished":

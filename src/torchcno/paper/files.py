@@ -14,8 +14,8 @@ import numpy as np
 
 from torchcno.disk import read_json
 from torchcno.runs.audit import RunAudit, read_audits
+from torchcno.runs.folder import check_errors
 from torchcno.runs.pictures.efficiency import Size
-from torchcno.runs.run_files import check_errors
 
 T = TypeVar("T")
 

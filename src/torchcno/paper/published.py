@@ -162,8 +162,8 @@ HYPER_PARAMETER_TABLES: dict[int, str] = {
 }
 
 _TRAINING = ("learning_rate", "gamma", "weight_decay")  # η, γ, w
-# Their columns but for the last, by the names of our fields. The rows are those of the models
-# themselves (`PAPER`, `PAPER_TRAINING`),
+# Their columns but for the last, by the names of our fields. The rows are those of
+# `torchcno.runs.presets.PAPER`,
 HYPER_PARAMETER_COLUMNS: dict[str, tuple[str, ...]] = {
     "ffnn": (*_TRAINING, "layers", "width"),
     "unet": (*_TRAINING, "channels"),

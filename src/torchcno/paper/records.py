@@ -13,22 +13,20 @@ import json
 import math
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from torchcno.disk import locked, read_json, write_arrays, write_atomically
 from torchcno.evaluation.errors import published_error
 from torchcno.evaluation.resolution import ResolutionCurve
 from torchcno.runs.config import RunConfig, differences, read_tree
-from torchcno.runs.evaluate import EVALUATED
-from torchcno.runs.evidence import SPACES, Examples, read_errors
+from torchcno.runs.evidence import Examples
+from torchcno.runs.folder import KEYS, Damage, RunFolder, check_errors
 from torchcno.runs.measurements import (
     ARRAYS,
     RESOLUTIONS,
@@ -37,8 +35,6 @@ from torchcno.runs.measurements import (
     Spectra,
     read_spectra,
 )
-from torchcno.runs.run_files import KEYS, Damage, check_errors, find_damage
-from torchcno.training.run_folder import RunFolder
 
 TABLE = "runs.jsonl"
 GROUPS = ("runs", "trials")  # folders of runs: those of studies, and single ones
@@ -89,10 +85,18 @@ class Record:
 
     def examples(self, split: str) -> Examples | None:
         """The first samples, in physical values; the prediction is that of the first one."""
-        u, v, error = (self._field(f"examples/{split}/{name}") for name in EXAMPLE_FIELDS)
-        if u is None or v is None or error is None:
+        start = f"examples/{split}/"
+        own = {
+            key.removeprefix(start): np.array(value)
+            if isinstance(value, float)
+            else self.load(value)
+            for key, value in self.row["arrays"].items()
+            if key.startswith(start)
+        }
+        if not own.keys() >= EXAMPLE_FIELDS:
             return None
-        return Examples(u, v, v[: len(error)] + error)
+        examples = Examples.from_arrays(own)
+        return replace(examples, prediction=examples.prediction[: len(own["error"])])
 
     def resolutions(self, title: str) -> ResolutionCurve | None:
         """The published error against the resolution (figure 2, right)."""
@@ -126,15 +130,8 @@ class Record:
         digest = self.row["arrays"].get(key)
         return None if digest is None else self.load(digest)
 
-    def _field(self, key: str) -> Tensor | None:
-        """A field kept in half precision, and its scale in the row."""
-        half = self._array(key)
-        if half is None:
-            return None
-        return torch.from_numpy(half.astype(np.float32)) * float(self.row["arrays"][f"{key}_scale"])
 
-
-EXAMPLE_FIELDS = ("input", "output", "error")
+EXAMPLE_FIELDS = {"input", "output", "error"}
 
 
 def known_error(
@@ -164,11 +161,11 @@ def read_records(folder: Path) -> Records:
     files: dict[str, dict[str, Array]] = {}
     for path in sorted(folder.glob("arrays/*.npz")):
         try:
-            files[path.stem] = _read_whole(path)
+            files[path.stem] = _read_arrays(path)
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             damages[f"arrays/{path.name}"] = Damage(path, str(error))
     for run in _run_folders(folder):
-        damage = find_damage(run)
+        damage = RunFolder(run).damage()
         rows = [row for row in rows if (row["group"], row["name"]) != (run.parent.name, run.name)]
         if damage is not None:
             damages[run.name] = damage
@@ -204,14 +201,9 @@ def read_table(path: Path) -> tuple[list[dict[str, Any]], dict[str, Damage]]:
     return rows, damages
 
 
-def _read_whole(path: Path) -> dict[str, Array]:
-    with path.open("rb") as file, np.load(file) as arrays:
-        return dict(arrays)
-
-
 def _run_folders(folder: Path) -> list[Path]:
-    found = (path.parent for group in GROUPS for path in folder.glob(f"{group}/*/result.json"))
-    return sorted(found)
+    there = (path for group in GROUPS for path in folder.glob(f"{group}/*"))
+    return sorted(path for path in there if RunFolder(path).result_file.exists())
 
 
 # What a row has beyond result.json.
@@ -220,43 +212,38 @@ OF_FOLDER = ("name", "group", "config", "weights", "resolution", "measured", "fo
 
 def read_run(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     """The row of the finished run in `folder`, and its arrays by their digests."""
+    run = RunFolder(folder)
     measured = [m.file for m in (RESOLUTIONS, SPECTRA) if m.is_made(folder)]
-    foreign = [m.file for m in (RESOLUTIONS, SPECTRA) if m.is_foreign(folder)]
-    config, resolution = folder / "config.yaml", folder / RESOLUTIONS.file
-    weights = RunFolder(folder).weights
-    arrays = _arrays_of(folder, SPECTRA.file in measured)
+    arrays = _arrays_of(run, SPECTRA.file in measured)
     # A number stands in the row itself.
     names = {key: float(a) if a.ndim == 0 else digest(a) for key, a in arrays.items()}
+    result = run.result() or {}
     row = {
         "name": folder.name,
         "group": folder.parent.name,
-        **read_json(folder / "result.json"),
-        "config": read_tree(config) if config.exists() else None,
-        "weights": hash_file(weights) if weights.exists() else None,
-        "resolution": read_json(resolution) if RESOLUTIONS.file in measured else None,
+        **result,
+        "config": read_tree(run.config_file) if run.config_file.exists() else None,
+        "weights": result.get("weights") or (run.hash_weights() if run.weights.exists() else None),
+        "resolution": read_json(run.resolution_file) if RESOLUTIONS.file in measured else None,
         "measured": measured,
-        "foreign": foreign,
+        "foreign": [m.file for m in (RESOLUTIONS, SPECTRA) if m.is_foreign(folder)],
         "arrays": names,
     }
     return row, {digest(a): a for a in arrays.values() if a.ndim}
 
 
-def _arrays_of(folder: Path, with_spectra: bool) -> dict[str, Array]:
+def _arrays_of(run: RunFolder, with_spectra: bool) -> dict[str, Array]:
     """What tables and figures may want of a run beyond its row."""
     arrays: dict[str, Array] = {}
-    rows = RunFolder(folder).rows()
+    rows = run.rows()
     if rows:
         curve = [[math.nan if (v := row.get(c)) is None else v for c in CURVE] for row in rows]
         arrays["curve"] = np.array(curve, np.float32)
-    for split in EVALUATED:
-        for space in SPACES:
-            errors = read_errors(folder, split, space)
-            if errors is not None:
-                arrays[f"errors/{split}/{space}"] = errors
-    if folder.name.endswith("-0"):  # the first initialisation, on all samples: those of figures
-        for key, array in _read_if_there(folder / "examples.npz").items():
+    arrays |= {f"errors/{key}": a for key, a in _read_arrays(run.errors_file).items()}
+    if run.path.name.endswith("-0"):  # the first initialisation, on all samples: those of figures
+        for key, array in _read_arrays(run.examples_file).items():
             arrays[f"examples/{key}"] = array[:1] if key.endswith("error") else array
-    spectra = read_spectra(folder) if with_spectra else None
+    spectra = read_spectra(run.path) if with_spectra else None
     if spectra is not None:
         arrays |= {f"spectra/{name}": getattr(spectra, name) for name in ARRAYS}
         for name in FIELDS:
@@ -265,20 +252,18 @@ def _arrays_of(folder: Path, with_spectra: bool) -> dict[str, Array]:
     return arrays
 
 
-def _read_if_there(path: Path) -> dict[str, Array]:
-    return _read_whole(path) if path.exists() else {}
+def _read_arrays(path: Path) -> dict[str, Array]:
+    """The arrays of a file; none where there is no file."""
+    if not path.exists():
+        return {}
+    with path.open("rb") as file, np.load(file) as arrays:
+        return dict(arrays)
 
 
 def digest(array: Array) -> str:
     """A name that arrays of the same content share, and others do not."""
     head = f"{array.dtype.str}{array.shape}".encode()
     return hashlib.sha256(head + np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
-
-
-def hash_file(path: Path) -> str:
-    """Which weights a file holds."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def collect(folder: Path) -> Records:

@@ -12,7 +12,7 @@ from torchcno.paper.files import KINDS, LINEAR, Kind
 from torchcno.paper.records import Record, Records, known_error, read_records
 from torchcno.paper.studies import BUDGETS, STUDIES, Budget, PlannedRun, Study, planned
 from torchcno.runs.config import differences
-from torchcno.runs.run_files import Damage, damage_of
+from torchcno.runs.folder import Damage, RunFolder, damage_of
 
 T = TypeVar("T")
 LEAST_SEEDS = 3  # initialisations that say anything of how far others scatter
@@ -215,5 +215,5 @@ def _command(name: str, damage: Damage, results: Path, wanted: tuple[str, Budget
         return f"cno study {study} --budget {budget.name} --only '{name}'"
     folder = damage.file.parent
     if folder.parent.parent == results:
-        return f"cno train --config {folder / 'config.yaml'} --out {folder}-again"
+        return RunFolder(folder).command_to_train_again()
     return f"git checkout {damage.file}"

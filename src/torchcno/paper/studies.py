@@ -19,9 +19,9 @@ from torchcno.runs.jobs import (
     JOBS_A_GPU,
     Job,
     Outcome,
-    answer,
+    find_outcome,
     run_jobs,
-    settled,
+    run_request,
 )
 from torchcno.runs.measurements import RESOLUTIONS, SPECTRA, Measurement
 from torchcno.selection import select
@@ -384,10 +384,10 @@ def _gpus(config: RunConfig) -> float:
 def run_here(jobs: Sequence[Job], on_update: Callable[[Outcome], None]) -> None:
     """`run_jobs` in this process: for runs that take less time than a process to begin."""
     for job in jobs:
-        outcome = settled(job)
+        outcome = find_outcome(job)
         if outcome is None:
             job.folder.mkdir(parents=True, exist_ok=True)
-            found = answer(job.request)
+            found = run_request(job.request)
             outcome = Outcome(job, found["state"], found.get("error", ""))
         on_update(outcome)
         if outcome.state == "stopped":

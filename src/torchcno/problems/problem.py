@@ -26,6 +26,9 @@ class Problem(ABC):
     """
 
     name: ClassVar[str]
+    # Of the recipe: raised when solver or sampling change what the same constants make. Data files
+    # of another version are other data.
+    version: ClassVar[int] = 1
     layout: ClassVar[Layout]  # where the samples lie
     boundary: ClassVar[Literal["zero", "periodic", "even", "odd"]]  # how the fields meet the edge
     samples: ClassVar[Mapping[str, int]]  # the paper's number of samples a split

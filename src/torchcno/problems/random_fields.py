@@ -25,13 +25,13 @@ def sine_series(
     K: int,
     r: tuple[float, float],
     generator: Generator,
-    amplitude: float = math.pi,
+    bound: float | None = None,
 ) -> Float[Tensor, "n 1 y x"]:
-    """Random sine series of K modes an axis, Eq. (posf) of section 3, where the amplitude A is π.
+    """Random sine series of K modes per axis, Eq. (posf) of section 3, where b = π/K².
 
-        f(x, y) = A/K² Σ_{i,j=1}^K a_ij (i² + j²)^{−r} sin(πix) sin(πjy),   a_ij ~ U(−1, 1)
+        f(x, y) = Σ_{i,j=1}^K a_ij (i² + j²)^{−r} sin(πix) sin(πjy),   a_ij ~ U(−b, b)
 
-    with r ~ U(r[0], r[1]), one draw a function.
+    with r ~ U(r[0], r[1]), one draw per function, and b the `bound` where it is given.
     """
     if K < 1:
         raise ValueError(f"K = {K} modes make no function; use K ≥ 1.")
@@ -43,7 +43,8 @@ def sine_series(
     a = uniform((-1.0, 1.0), n, K, K, generator=generator)
     decay = uniform(r, n, 1, 1, generator=generator)
     k = torch.arange(1, K + 1, dtype=torch.float64)
-    amplitudes = amplitude / K**2 * a * (k[:, None] ** 2 + k**2) ** -decay
+    bound = math.pi / K**2 if bound is None else bound
+    amplitudes = bound * a * (k[:, None] ** 2 + k**2) ** -decay
     sines_y, sines_x = (torch.sin(math.pi * grid.axis(i)[:, None] * k) for i in (0, 1))
     return (sines_y @ amplitudes @ sines_x.T)[:, None]
 

@@ -25,7 +25,6 @@ class TorusFlow:
     M: int  # points an axis where products are formed
     k: Complex[Tensor, "2 M kx"]  # 2πk: (k_x, k_y)
     k_squared: Complex[Tensor, "M kx"]  # |2πk|²; 1 at k = 0
-    integer_k_squared: Float[Tensor, "M kx"]  # |k|²
     biot_savart: Complex[Tensor, "2 M kx"]  # ω̂ to (û, v̂)
     curl_of_stress: Complex[Tensor, "2 M kx"]  # (uv, v² − u²)^ to ∂_t ω̂, zero where |k_y| > K
 
@@ -38,7 +37,6 @@ class TorusFlow:
         along_x = torch.arange(k_max + 1, dtype=torch.float64, device=device)
         along_y = torch.fft.fftfreq(m, 1 / m, dtype=torch.float64, device=device)
         k_y, k_x = torch.meshgrid(along_y, along_x, indexing="ij")
-        integer_k_squared = k_x**2 + k_y**2
         in_band = k_y.abs() <= k_max
         k_x, k_y = 2 * math.pi * k_x, 2 * math.pi * k_y
         k_squared = k_x**2 + k_y**2
@@ -50,7 +48,6 @@ class TorusFlow:
             M=m,
             k=torch.stack([k_x, k_y]).to(torch.complex128),
             k_squared=k_squared.to(torch.complex128),
-            integer_k_squared=integer_k_squared,
             # u = ∂_y ψ, v = −∂_x ψ with −Δψ = ω
             biot_savart=torch.stack([1j * k_y / k_squared, -1j * k_x / k_squared]),
             curl_of_stress=curl_of_stress.to(torch.complex128),

@@ -9,10 +9,9 @@ from torchcno.data.dataset import load as load_fields
 from torchcno.disk import read_json
 from torchcno.evaluation.aliasing import Audit, audit
 from torchcno.evaluation.errors import published_error
-from torchcno.runs.config import read_config
-from torchcno.runs.operator import load, pick_device
+from torchcno.runs.folder import RunFolder
+from torchcno.runs.operator import pick_device
 from torchcno.runs.plain import from_plain
-from torchcno.runs.run_files import damage_of
 
 
 @dataclass(frozen=True)
@@ -20,6 +19,7 @@ class RunAudit(Audit):
     """The audit of a run, and what tells its weights from those of a later run of the same name."""
 
     error: float | None = None  # the published one on test data, in percent; None: not kept
+    weights: str | None = None  # their hash; None: of before it was kept
 
 
 def audit_run(
@@ -35,8 +35,14 @@ def audit_run(
 
     On the first `samples` of a split, at the training resolution. `resolutions` are the ladder's.
     """
-    config, error = read_config(folder), _published_error(Path(folder) / "result.json")
-    operator = load(folder, pick_device(device))
+    run = RunFolder(folder)
+    config, operator = run.config(), run.operator(pick_device(device))
+    damage = run.damage()
+    if damage is not None:
+        raise ValueError(
+            f"{damage}; bring it back, or move it away: an audit needs the weights alone."
+        )
+    test = (run.result() or {"errors": {}})["errors"].get("test")
     fields = load_fields(
         config.problem,
         split,
@@ -50,22 +56,12 @@ def audit_run(
         fields.inputs,
         layout=fields.grid.layout,
         resolutions=resolutions or None,
-        name=name or Path(folder).resolve().name,
+        name=name or run.path.resolve().name,
     )
     layers = [replace(layer, name=layer.name.removeprefix("network.")) for layer in found.layers]
     named = replace(found, layers=tuple(layers))
-    return RunAudit(**vars(named), error=error)
-
-
-def _published_error(result: Path) -> float | None:
-    """The error on test data of a run; None where it has no result, or none of these."""
-    damage = damage_of(result)
-    if damage is not None:
-        raise ValueError(
-            f"{damage}; bring it back, or move it away: an audit needs the weights alone."
-        )
-    test = read_json(result)["errors"].get("test") if result.exists() else None
-    return test and published_error(test)
+    error = None if test is None else published_error(test)
+    return RunAudit(**vars(named), error=error, weights=run.hash_weights())
 
 
 def audit_report(audits: Sequence[Audit], threshold: float) -> dict[str, Any]:

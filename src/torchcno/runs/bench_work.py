@@ -12,13 +12,14 @@ from torch import Generator, Tensor, nn
 from torchcno.arithmetic import FIELDS, LOSS_FACTORS, Precision
 from torchcno.capture import capturing
 from torchcno.evaluation.timing import wait
-from torchcno.operators.activation import SIGMAS, Activation
+from torchcno.operators.activation import Activation
 from torchcno.operators.layout import laid_out
+from torchcno.operators.sigma import SIGMAS
 from torchcno.problems.problem import Problem
 from torchcno.runs.presets import build_model
 from torchcno.training.losses import LOSSES
-from torchcno.training.optimizers import optimizer_of
-from torchcno.training.pairs import Network
+from torchcno.training.optimizers import make_optimizer
+from torchcno.training.pairs import MixedPrecision
 from torchcno.training.recipe import Recipe
 from torchcno.training.step import WARM_UP, eager_step, graphed_step
 
@@ -93,9 +94,11 @@ def training_step(way: Way, problem: Problem, batch: Batch) -> Work:
     """Forward, backward and optimiser of the network for `problem`, as `fit` runs them."""
     recipe = Recipe(precision=way.precision)
     network = _network(way, problem, batch).train()
-    optimizer = optimizer_of(network, recipe, batch.device)
+    optimizer = make_optimizer(
+        recipe.optimizer, network, recipe.learning_rate, recipe.weight_decay, batch.device
+    )
     make = graphed_step if _is_captured(way, batch) else eager_step
-    trained = Network(network, dtype=FIELDS.get(way.precision))
+    trained = MixedPrecision(network, dtype=FIELDS.get(way.precision))
     factor = LOSS_FACTORS.get(way.precision, 1.0)
     if way.compiled:
         trained.compile()

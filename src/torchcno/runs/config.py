@@ -156,37 +156,6 @@ def section(tree: Mapping[str, Any], name: str) -> dict[str, Any]:
     return dict(fields)
 
 
-def existing(path: Path) -> Path:
-    """`path`, if it is a file of a run folder."""
-    folder = path.parent
-    if not folder.is_dir():
-        what = "is no folder" if folder.exists() else "does not exist"
-        raise FileNotFoundError(f"{folder} {what}; name the --out folder of a run.")
-    if not path.is_file():
-        raise FileNotFoundError(f"{folder} has no {path.name}; {_instead(folder)}")
-    return path
-
-
-def _instead(folder: Path) -> str:
-    """What to do about a folder that lacks a file of a run."""
-    if (folder / "config.yaml").is_file():
-        if not (folder / "result.json").exists():
-            return f"the run is not finished. Go on with it: cno resume {folder}"
-        again = f"cno train --config {folder / 'config.yaml'} --out {folder}-again"
-        return f"the run came without its weights. Train them: {again}"
-    if (folder / "model.json").is_file():
-        return (
-            "it holds a network and no run of `cno train`: `cno predict` takes it, and "
-            "`torchcno.load` in Python."
-        )
-    return "name the --out folder of a run."
-
-
-def read_config(folder: str | Path) -> RunConfig:
-    """The configuration of a run folder."""
-    return RunConfig.from_tree(read_tree(existing(Path(folder) / "config.yaml")))
-
-
 def read_tree(path: Path) -> dict[str, Any]:
     """The plain tree of a YAML file of this format."""
     try:

@@ -21,13 +21,13 @@ from torch import Tensor
 from torchcno.evaluation.errors import published_error
 from torchcno.evaluation.translation import translated
 from torchcno.operators.filters import Ideal, Nearest, WindowedSinc
-from torchcno.runs.config import RunConfig, differences, read_config
+from torchcno.runs.config import RunConfig
 from torchcno.runs.evaluate import EVALUATED, Evaluation, evaluate_run
+from torchcno.runs.folder import RunFolder
 from torchcno.runs.pictures.drawing import Panel, curves, data_uri, field_rows
 from torchcno.runs.presets import build_model
-from torchcno.runs.train import Watch, claimed, resume_run, train_run
+from torchcno.runs.train import Watch, train_run
 from torchcno.training import Hardware
-from torchcno.training.run_folder import RunFolder
 
 TRAINING_RESOLUTION = 32  # enough for the 16 modes an axis, and four times cheaper than 64
 RESOLUTIONS = (32, 64, 128)
@@ -100,13 +100,10 @@ class Tour:
 def take_tour(out: Path, watch: Watch) -> Tour:
     """Make data, train, evaluate, and compare networks with and without filters."""
     start, run, config = time.perf_counter(), out / "run", tour_config(out)
-    if RunFolder(run).has_begun and differences(read_config(run), config):
-        raise ValueError(f"{run} holds another run; choose another --out, or remove it.")
-    if (run / "result.json").exists():  # of an earlier tour
-        with claimed(run, config.hardware):
+    with RunFolder(run).open(config, "either") as finished:
+        if finished is not None:  # by an earlier tour
             shutil.rmtree(run)
-    begun = RunFolder(run).has_begun
-    result = resume_run(run, watch) if begun else train_run(config, run, watch)
+    result = train_run(config, run, watch, mode="either")
     evaluations = evaluate_run(run, EVALUATED, RESOLUTIONS, SAMPLES, device="cpu")
     translations = [
         translation_error("low-pass filters", WindowedSinc()),

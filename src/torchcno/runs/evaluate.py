@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,30 +10,14 @@ import xarray
 from torchcno.arithmetic import arithmetic
 from torchcno.data.dataset import load as load_fields
 from torchcno.data.files import coordinates_of
-from torchcno.evaluation.errors import published_error, summary
-from torchcno.evaluation.resolution import AtResolution, Refused, ResolutionCurve, at_resolutions
-from torchcno.runs.config import read_config
-from torchcno.runs.operator import load, pick_device
+from torchcno.evaluation.errors import published_error
+from torchcno.evaluation.resolution import Refused, ResolutionCurve, at_resolutions
+from torchcno.runs.evidence import Evaluation
+from torchcno.runs.folder import load, read_config
+from torchcno.runs.operator import pick_device
 from torchcno.runs.predict import write_groups
 
 EVALUATED = ("test", "ood")  # the splits whose errors a run's result is
-
-
-@dataclass(frozen=True)
-class Evaluation(AtResolution):
-    """Physical predictions for the samples of a split at one resolution, and their errors."""
-
-    split: str
-
-    @property
-    def resolution(self) -> int:
-        """Points an axis."""
-        return self.fields.grid.shape[-1]
-
-    @cached_property
-    def summary(self) -> dict[str, dict[str, float]]:
-        """Statistics of the errors over the samples, in percent."""
-        return summary(self.errors)
 
 
 def evaluate_run(
@@ -66,16 +49,10 @@ def evaluate_run(
             samples=samples,
             device=pick_device(device),
         )
-        found = at_resolutions(
-            operator.predict,
-            finest,
-            resolutions,
-            operator.normalization,
-            config.problem.mask,
-            refused,
-        )
+        scaling, mask = operator.normalization, config.problem.mask
         with arithmetic(config.train.precision):
-            evaluations += [Evaluation(at.fields, at.prediction, at.errors, split) for at in found]
+            found = at_resolutions(operator.predict, finest, resolutions, scaling, mask, refused)
+            evaluations += [Evaluation(**vars(one), split=split) for one in found]
     return evaluations
 
 

@@ -1,12 +1,8 @@
-"""What a finished run keeps of its evaluation, small enough to be published with its result.
+"""Predictions with their errors, and what a finished run keeps of them: enough for pictures."""
 
-errors.npz     relative L1 of every sample, by split and space
-examples.npz   some samples of each split: input, output and the prediction's error
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,12 +11,39 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torchcno.disk import write_arrays
+from torchcno.data.dataset import Fields
+from torchcno.evaluation.errors import sample_errors, summary
+from torchcno.evaluation.resolution import AtResolution
 from torchcno.metrics import Mask, counted, filled
-from torchcno.runs.evaluate import Evaluation
+from torchcno.runs.operator import TrainedOperator
 
-EXAMPLES = 2  # samples of each split
-SPACES = ("normalized", "physical")
+KEPT = 2  # samples of each split
+
+
+@dataclass(frozen=True)
+class Evaluation(AtResolution):
+    """Physical predictions for the samples of a split at one resolution, and their errors."""
+
+    split: str
+
+    @classmethod
+    def of(
+        cls, operator: TrainedOperator, fields: Fields, split: str, mask: Mask | None
+    ) -> "Evaluation":
+        """What `operator` makes of the `fields` of a split, on their own grid."""
+        prediction = operator.predict(fields.inputs)
+        errors = sample_errors(prediction, fields, operator.normalization, mask)
+        return cls(fields, prediction, errors, split)
+
+    @property
+    def resolution(self) -> int:
+        """Points an axis."""
+        return self.fields.grid.shape[-1]
+
+    @cached_property
+    def summary(self) -> dict[str, dict[str, float]]:
+        """Statistics of the errors over the samples, in percent."""
+        return summary(self.errors)
 
 
 @dataclass(frozen=True)
@@ -31,73 +54,31 @@ class Examples:
     output: Float[Tensor, "sample out_channel *space"]
     prediction: Float[Tensor, "sample out_channel *space"]
 
-    def masked(self, mask: Mask | None) -> "Examples":
-        """With 1 where outputs do not count, as the errors are taken."""
-        counts = counted(mask, self.input)
-        return Examples(self.input, filled(self.output, counts), filled(self.prediction, counts))
+    @classmethod
+    def first_of(cls, evaluation: Evaluation, mask: Mask | None) -> "Examples":
+        """The first samples, with 1 where outputs do not count, as the errors are taken."""
+        u, v = evaluation.fields[:KEPT]
+        counts = counted(mask, u)
+        return cls(u, filled(v, counts), filled(evaluation.prediction[:KEPT].to(v), counts))
 
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Fields in half precision, each scaled to its range, and the scales.
 
-def save_evidence(evaluations: Sequence[Evaluation], folder: Path, mask: Mask | None) -> None:
-    """Write errors.npz and examples.npz; `mask` is that of the errors (`Problem.mask`)."""
-    errors = {
-        f"{e.split}/{space}": e.errors["relative_l1"][space].float().cpu().numpy()
-        for e in evaluations
-        for space in SPACES
-    }
-    write_arrays(errors, folder / "errors.npz")
-    save_examples({e.split: _first(e, mask) for e in evaluations}, folder)
+        The error and not the prediction, as the rounding of the latter may exceed the former.
+        """
+        arrays: dict[str, NDArray[Any]] = {}
+        parts = {"input": self.input, "output": self.output, "error": self.prediction - self.output}
+        for name, field in parts.items():
+            scale = float(field.abs().max()) or 1.0
+            arrays[name] = (field / scale).half().cpu().numpy()
+            arrays[f"{name}_scale"] = np.array(scale)
+        return arrays
 
-
-def save_examples(examples: Mapping[str, Examples], folder: Path) -> None:
-    """Write examples.npz, by split.
-
-    With the error and not the prediction, as the rounding of the latter may exceed the former.
-    """
-    arrays = {
-        f"{split}/{name}": values
-        for split, some in examples.items()
-        for name, field in {
-            "input": some.input,
-            "output": some.output,
-            "error": some.prediction - some.output,
-        }.items()
-        for name, values in _halved(name, field).items()
-    }
-    write_arrays(arrays, folder / "examples.npz")
-
-
-def read_errors(folder: Path, split: str, space: str = "normalized") -> NDArray[Any] | None:
-    """The relative L1 error of every sample, a fraction; None where there is none."""
-    return _read(folder / "errors.npz").get(f"{split}/{space}")
-
-
-def read_examples(folder: Path, split: str) -> Examples | None:
-    """The samples that a run keeps of `split`; None where there are none."""
-    arrays = _read(folder / "examples.npz")
-    if f"{split}/input" not in arrays:
-        return None
-    u, v, error = (
-        torch.from_numpy(arrays[f"{split}/{name}"].astype(np.float32))
-        * float(arrays[f"{split}/{name}_scale"])
-        for name in ("input", "output", "error")
-    )
-    return Examples(u, v, v + error)
-
-
-def _first(evaluation: Evaluation, mask: Mask | None) -> Examples:
-    fields = evaluation.fields
-    u, v = fields.inputs[:EXAMPLES], fields.outputs[:EXAMPLES]
-    return Examples(u, v, evaluation.prediction[:EXAMPLES].to(v)).masked(mask)
-
-
-def _halved(name: str, field: Tensor) -> dict[str, NDArray[Any]]:
-    """A field in half precision, scaled to its range, and the scale."""
-    scale = float(field.abs().max()) or 1.0
-    return {name: (field / scale).half().cpu().numpy(), f"{name}_scale": np.array(scale)}
-
-
-def _read(path: Path) -> dict[str, NDArray[Any]]:
-    if not path.exists():
-        return {}
-    with np.load(path) as arrays:
-        return dict(arrays)
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Examples":
+        """The inverse of `to_arrays`, up to the rounding."""
+        u, v, error = (
+            torch.from_numpy(arrays[name].astype(np.float32)) * float(arrays[f"{name}_scale"])
+            for name in ("input", "output", "error")
+        )
+        return cls(u, v, v + error)

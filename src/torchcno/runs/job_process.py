@@ -1,12 +1,12 @@
 """A process of its own for every job: what it does to memory, a GPU or itself stays with it.
 
-The two ends of its standard streams: `perform` starts the process, hands it the request as a line
-of JSON and reads the answer as another; `main` is the process. Its standard error is `log.txt` in
-the job's folder. It does not outlive the one that started it, so that whoever takes the job over
+The two ends of its standard streams: `run_in_process` starts the process, hands it the request as a
+line of JSON and reads the answer as another; `main` is the process. Its standard error is `log.txt`
+in the job's folder. It does not outlive the one that started it, so that whoever takes the job over
 does not find it at work.
 
-The side of `perform` imports nothing but the standard library: the processes of a cluster that only
-wait for jobs stay small.
+The side of `run_in_process` imports nothing but the standard library: the processes of a cluster
+that only wait for jobs stay small.
 """
 
 import json
@@ -35,10 +35,10 @@ LAUNCH = (
 )
 
 
-def perform(request: Request, environment: Mapping[str, str] | None = None) -> Answer:
+def run_in_process(request: Request, environment: Mapping[str, str] | None = None) -> Answer:
     """Bring a job to its end, whatever part of it is done already.
 
-    The states: "finished"; "stopped", by `stop`, also by one that came before this began;
+    The states: "finished"; "stopped", by `request_stop`, also by one that came before this began;
     "diverged"; "failed", with the error.
     """
     folder = Path(request["folder"])
@@ -57,14 +57,14 @@ def perform(request: Request, environment: Mapping[str, str] | None = None) -> A
     }
 
 
-def stop(folder: Path) -> None:
+def request_stop(folder: Path) -> None:
     """Ask the job in `folder` to stop, wherever it is at work, and save its state."""
     folder.mkdir(parents=True, exist_ok=True)  # the job may be about to make it
     stop_file(folder).touch()
 
 
 def forget_stop(folder: Path) -> None:
-    """Let a job begin that was stopped before: for who asks for it, before anyone performs it."""
+    """Let a job begin that was stopped before: for who asks for it, before anyone runs it."""
     stop_file(folder).unlink(missing_ok=True)
 
 
@@ -125,9 +125,9 @@ def main() -> None:
     os.dup2(2, 1)
     request = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
-    from torchcno.runs.jobs import answer  # torch and all: only here
+    from torchcno.runs.jobs import run_request  # torch and all: only here
 
-    print(json.dumps(answer(request)), file=answers, flush=True)
+    print(json.dumps(run_request(request)), file=answers, flush=True)
 
 
 def _end_with_the_parent() -> None:

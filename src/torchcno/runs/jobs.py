@@ -18,20 +18,18 @@ from typing import Any, Literal, Protocol
 
 import torch
 
-from torchcno.disk import read_json
-from torchcno.runs.config import RunConfig, differences, read_config
+from torchcno.runs.config import RunConfig
 from torchcno.runs.evaluate import EVALUATED
-from torchcno.runs.job_process import Answer, Request, forget_stop, perform, stop
-from torchcno.runs.run_files import find_damage
-from torchcno.runs.train import at_work, begin, go_on
+from torchcno.runs.folder import RunFolder
+from torchcno.runs.job_process import Answer, Request, forget_stop, request_stop, run_in_process
+from torchcno.runs.train import train_run
 from torchcno.training import Diverged, Interrupted
 from torchcno.training.interruption import terminable
-from torchcno.training.run_folder import RunFolder
 
 JOBS_A_GPU = 4  # small networks leave most of a GPU idle; more than four gain little
 CONNECTING = 10.0  # seconds to wait for a cluster's scheduler
 
-State = Literal["finished", "stopped", "diverged", "failed"]
+Ending = Literal["finished", "stopped", "diverged", "failed"]
 
 
 @dataclass(frozen=True)
@@ -63,8 +61,7 @@ class Job:
     @property
     def result(self) -> dict[str, Any] | None:
         """What result.json says, once the run is finished."""
-        path = self.folder / "result.json"
-        return read_json(path) if path.exists() else None
+        return RunFolder(self.folder).result()
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,7 @@ class Outcome:
     """What became of a job."""
 
     job: Job
-    state: State
+    state: Ending
     error: str = ""  # why it is not finished
     worked: bool = True  # False: nothing was done, since it was finished already, or refused
 
@@ -83,15 +80,15 @@ class Outcome:
 
 
 class Workers(Protocol):
-    """Those who perform jobs, here or elsewhere."""
+    """Those who run jobs, here or elsewhere."""
 
     @property
     def places(self) -> int:
-        """How many jobs they perform at a time."""
+        """How many jobs they run at a time."""
         ...
 
     def submit(self, job: Job) -> Future[Answer]:
-        """Perform `job` as soon as there is room."""
+        """Run `job` as soon as there is room."""
         ...
 
 
@@ -113,34 +110,35 @@ def run_jobs(
     report = on_update or (lambda outcome: None)
     outcomes: dict[Path, Outcome] = {}
     for job in jobs:
-        outcome = settled(job)
+        outcome = find_outcome(job)
         if outcome is not None:
             outcomes[job.folder] = outcome
             report(outcome)
     todo = [job for job in jobs if job.folder not in outcomes]
     if todo:
         with workers(parallel or default_parallel(todo[0].config), cluster, todo) as pool:
-            outcomes |= {o.job.folder: o for o in _perform_all(todo, pool, report)}
+            outcomes |= {o.job.folder: o for o in _run_all(todo, pool, report)}
     return [outcomes[job.folder] for job in jobs]
 
 
-def settled(job: Job) -> Outcome | None:
+def find_outcome(job: Job) -> Outcome | None:
     """What is clear before any work: that a run is finished, or its folder refused; else None."""
-    if not RunFolder(job.folder).has_begun:
+    folder = RunFolder(job.folder)
+    if not folder.has_begun:
         return None
     try:
-        refuse_another_run(job)
+        folder.refuse_another(job.config)
     except ValueError as error:
         return Outcome(job, "failed", str(error), worked=False)
-    return None if job.result is None else Outcome(job, "finished", worked=False)
+    return None if folder.result() is None else Outcome(job, "finished", worked=False)
 
 
-def _perform_all(
+def _run_all(
     jobs: Sequence[Job], pool: Workers, report: Callable[[Outcome], None]
 ) -> list[Outcome]:
     """The outcomes of `jobs`, each reported as it comes: who is told may take time, or fail."""
     futures, outcomes = {pool.submit(job): job for job in jobs}, list[Outcome]()
-    with stopping_on_error(futures):
+    with stop_on_error(futures):
         while futures:
             for future in wait(futures, return_when=FIRST_COMPLETED).done:
                 outcomes.append(outcome_of(futures.pop(future), future))
@@ -149,7 +147,7 @@ def _perform_all(
 
 
 def outcome_of(job: Job, future: "Future[Answer]") -> Outcome:
-    """The outcome of a performed job; a worker that could not even try is a failure too."""
+    """The outcome of a job that was run; a worker that could not even try is a failure too."""
     try:
         answer = future.result()
     except Exception as error:
@@ -158,19 +156,19 @@ def outcome_of(job: Job, future: "Future[Answer]") -> Outcome:
 
 
 @contextmanager
-def stopping_on_error(futures: Mapping["Future[Answer]", Job]) -> Iterator[None]:
+def stop_on_error(futures: Mapping["Future[Answer]", Job]) -> Iterator[None]:
     """When the body fails, or is interrupted, the jobs under way stop with their states saved."""
     try:
         with terminable():
             yield
     except BaseException:
-        at_work = [future for future in futures if not future.cancel()]
+        running = [future for future in futures if not future.cancel()]
         # Also cancelled ones that have a folder: dask cancels what a worker has begun, and leaves
         # it at it.
         for future, job in futures.items():
-            if future in at_work or job.folder.exists():
-                stop(job.folder)
-        wait(at_work)
+            if future in running or job.folder.exists():
+                request_stop(job.folder)
+        wait(running)
         raise
 
 
@@ -209,12 +207,12 @@ class Local:
         self._place.number = next(self._free)
 
     def submit(self, job: Job) -> Future[Answer]:
-        """Perform `job` in the next process that is free."""
+        """Run `job` in the next process that is free."""
         forget_stop(job.folder)
-        return self._threads.submit(self._perform, job)
+        return self._threads.submit(self._run, job)
 
-    def _perform(self, job: Job) -> Answer:
-        return perform(job.request, self._environments[self._place.number])
+    def _run(self, job: Job) -> Answer:
+        return run_in_process(job.request, self._environments[self._place.number])
 
     def __enter__(self) -> "Local":
         return self
@@ -235,12 +233,12 @@ class Cluster:
         return max(1, sum(self.client.nthreads().values()))
 
     def submit(self, job: Job) -> Future[Answer]:
-        """Perform `job` on a worker with the GPUs that it needs; on another if that one is lost."""
+        """Run `job` on a worker with the GPUs that it needs; on another if that one is lost."""
         forget_stop(job.folder)
         resources = {"GPU": job.gpus} if job.gpus else None
         # Not pure: dask shall not take yesterday's answer for a job that was stopped since.
         executor = self.client.get_executor(pure=False, resources=resources)
-        future: Future[Answer] = executor.submit(perform, job.request)
+        future: Future[Answer] = executor.submit(run_in_process, job.request)
         return future
 
 
@@ -300,11 +298,14 @@ def _visible_gpus() -> list[str]:
     return named.split(",")[:count] if named else [str(i) for i in range(count)]
 
 
-def answer(request: Request) -> Answer:
-    """Bring the run of a request to its end in this process, and say how that went."""
+def run_request(request: Request) -> Answer:
+    """Bring the run of a request to its end in this process, and say how that went.
+
+    Whatever part of it is done is left. Who finds another process at work there waits for it.
+    """
     folder, splits = Path(request["folder"]), tuple(request["splits"])
     try:
-        finish(Job(folder, RunConfig.from_tree(request["config"]), splits))
+        train_run(RunConfig.from_tree(request["config"]), folder, splits=splits, mode="either")
     except Interrupted as interrupted:
         return {"state": "stopped", "error": str(interrupted)}
     except Diverged as diverged:
@@ -313,35 +314,3 @@ def answer(request: Request) -> Answer:
         traceback.print_exc()
         return {"state": "failed", "error": str(error) or type(error).__name__}
     return {"state": "finished"}
-
-
-def finish(job: Job) -> None:
-    """Train, go on with, or leave the run of `job`, by what its folder holds.
-
-    Who finds another process at work there waits for it.
-    """
-    with at_work(job.config, job.folder, wait=True) as watch:
-        if not RunFolder(job.folder).has_begun:
-            begin(job.config, job.folder, watch, job.splits)
-            return
-        refuse_another_run(job)
-        if job.result is None:
-            go_on(job.config, job.folder, watch, job.splits)
-
-
-def refuse_another_run(job: Job) -> None:
-    """Refuse a folder with another run than the job's, or one that cannot be read.
-
-    Neither is written over. Where the data lie and what computes may differ: a job may go on on
-    another machine.
-    """
-    anew = f"or move {job.folder} away, and the same command makes the run anew."
-    damage = find_damage(job.folder)
-    if damage is not None:
-        raise ValueError(f"{damage}; bring the file back, {anew}")
-    if not (job.folder / "config.yaml").exists():
-        raise ValueError(f"{job.folder} holds a run without its config.yaml; bring it back, {anew}")
-    changed = differences(read_config(job.folder), job.config)
-    if changed:
-        words = ", ".join(f"{key} is {a}, not {b}" for key, (a, b) in changed.items())
-        raise ValueError(f"{job.folder} holds another run: {words}; choose another folder, {anew}")

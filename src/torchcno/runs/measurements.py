@@ -1,7 +1,6 @@
 """What studies measure on a trained run beyond its errors, kept as small files in its folder.
 
-resolution.json   errors on many grids (figure 2, right)
-spectra.npz       spectra of truth and prediction on test samples (figure 2, left)
+Errors on many grids (figure 2, right), and spectra of truth and prediction (figure 2, left).
 """
 
 from collections.abc import Callable, Mapping
@@ -14,22 +13,18 @@ from numpy.typing import NDArray
 
 from torchcno.disk import read_json, write_arrays, write_json
 from torchcno.evaluation.errors import published_error
-from torchcno.evaluation.resolution import ResolutionCurve
 from torchcno.evaluation.spectra import (
     averaged_amplitude,
     error_by_band,
     radial_spectrum,
     wavenumbers,
 )
-from torchcno.runs.config import read_config
 from torchcno.runs.evaluate import Evaluation, evaluate_run, evaluate_runs
+from torchcno.runs.folder import RESOLUTION_FILE, SPECTRA_FILE, RunFolder
 
 # Half to twice the training resolution, as the paper's figure: 32 to 128 for 64.
 RATIOS = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
 ARRAYS = ("wavenumbers", "band_edges", "band_errors")  # of Spectra, as they are kept
-# How far errors of the same weights may differ, relatively: by TF32 on one device and float32 on
-# another, say.
-SAME_WEIGHTS = 0.02
 
 
 @dataclass(frozen=True)
@@ -38,11 +33,13 @@ class Measurement:
 
     file: str
     write: Callable[[Path, str], None]  # of a folder, computed on a device
-    error: Callable[[Path], float | None]  # of the weights that were measured, in percent
+    # The hash of the weights that were measured, and their test error in percent, as far as kept.
+    made_with: Callable[[RunFolder], tuple[str | None, float | None]]
 
     def is_made(self, folder: Path) -> bool:
         """Whether the finished run in `folder` has it, of its own weights."""
-        return (folder / self.file).exists() and is_of_run(folder, self.error(folder))
+        run = RunFolder(folder)
+        return (folder / self.file).exists() and run.has_weights(*self.made_with(run))
 
     def is_foreign(self, folder: Path) -> bool:
         """Whether it was made with other weights: those of an earlier run of the name."""
@@ -57,48 +54,29 @@ class Measurement:
 
     def hindrance(self, folder: Path) -> str:
         """Why the run in `folder` cannot be measured; nothing where it can."""
-        if (folder / "model.safetensors").exists():
+        run = RunFolder(folder)
+        if run.weights.exists():
             return ""
         return (
-            f"cannot measure {self.file}: the run is trained, but its weights, model.safetensors, "
-            f"are not in {folder}; bring them back, or train it again with `cno train --config "
-            f"{folder / 'config.yaml'} --out {folder}-again` and put that folder in its place."
+            f"cannot measure {self.file}: the run is trained, but its weights, "
+            f"{run.weights.name}, are not in {folder}; bring them back, or train it again with "
+            f"`{run.command_to_train_again()}` and put that folder in its place."
         )
 
 
-def is_of_run(folder: Path, error: float | None) -> bool:
-    """Whether weights with this test error are those of a run; None: nobody knows, so yes.
-
-    So it is with a run that has no test error.
-    """
-    test = read_json(folder / "result.json")["errors"].get("test")
-    if error is None or test is None:
-        return True
-    published = published_error(test)
-    return abs(error - published) <= SAME_WEIGHTS * published
-
-
 def measure_resolutions(folder: Path, device: str) -> None:
-    """Write resolution.json."""
-    training = read_config(folder).resolution
+    """Measure the errors of a run on many grids."""
+    run = RunFolder(folder)
+    training = run.config().resolution
     resolutions = sorted({int(ratio * training) for ratio in RATIOS})
     (errors,) = evaluate_runs([folder], ("test",), resolutions, device=device)
-    write_json(errors.as_dict(), folder / RESOLUTIONS.file)
+    write_json({**errors.as_dict(), "weights": run.hash_weights()}, run.resolution_file)
 
 
-def read_resolutions(folder: Path, name: str = "") -> ResolutionCurve | None:
-    """The published error against the resolution; None where it was not measured."""
-    if not (folder / RESOLUTIONS.file).exists():
-        return None
-    found = read_json(folder / RESOLUTIONS.file)
-    errors = {int(n): published_error(one) for n, one in found["errors"]["test"].items()}
-    refused = {int(n): why for n, why in found["refused"].items()}
-    return ResolutionCurve(name, found["training_resolution"], errors, refused)
-
-
-def _error_on_training_grid(folder: Path) -> float | None:
-    curve = read_resolutions(folder)
-    return None if curve is None else curve.errors.get(curve.training)
+def _resolutions_made_with(run: RunFolder) -> tuple[str | None, float | None]:
+    curve = run.resolutions()
+    error = None if curve is None else curve.errors.get(curve.training)
+    return read_json(run.resolution_file).get("weights"), error
 
 
 @dataclass(frozen=True)
@@ -110,9 +88,9 @@ class Spectra:
     wavenumbers: NDArray[np.float64]  # of both axes of the amplitude
     band_edges: NDArray[np.int64]  # [low, high) of the largest wavenumber
     band_errors: NDArray[np.float64]  # relative, in each band
-    # The published error of the prediction, in percent, which tells the weights from others; None
-    # in files that do not keep it.
+    # The published error of the prediction, in percent; None in files that do not keep it.
     error: float | None = None
+    weights: str | None = None  # the hash of those that predicted; None in files of before
 
 
 def spectra_of(evaluation: Evaluation) -> Spectra:
@@ -131,34 +109,37 @@ def spectra_of(evaluation: Evaluation) -> Spectra:
 
 
 def measure_spectra(folder: Path, device: str) -> None:
-    """Write spectra.npz."""
-    (evaluation,) = evaluate_run(folder, ("test",), device=device)
+    """Measure the spectra of a run on test samples."""
+    run, (evaluation,) = RunFolder(folder), evaluate_run(folder, ("test",), device=device)
     spectra = spectra_of(evaluation)
     arrays: dict[str, Any] = {name: getattr(spectra, name) for name in (*ARRAYS, "error")}
     for name in ("truth", "prediction"):
         arrays[f"energy/{name}"] = spectra.energy[name]
         arrays[f"amplitude/{name}"] = spectra.amplitude[name].astype(np.float32)
-    write_arrays(arrays, folder / SPECTRA.file)
+    arrays["weights"] = np.array(run.hash_weights())
+    write_arrays(arrays, run.spectra_file)
 
 
 def read_spectra(folder: Path) -> Spectra | None:
     """The spectra of a run; None where they were not measured."""
-    if not (folder / SPECTRA.file).exists():
+    path = RunFolder(folder).spectra_file
+    if not path.exists():
         return None
-    with np.load(folder / SPECTRA.file) as arrays:
+    with np.load(path) as arrays:
         energy, amplitude = (
             {name: arrays[f"{kind}/{name}"] for name in ("truth", "prediction")}
             for kind in ("energy", "amplitude")
         )
         rest = {name: arrays[name] for name in ARRAYS}
         error = float(arrays["error"]) if "error" in arrays else None
-        return Spectra(energy, amplitude, **rest, error=error)
+        weights = str(arrays["weights"]) if "weights" in arrays else None
+        return Spectra(energy, amplitude, **rest, error=error, weights=weights)
 
 
-def _error_of_spectra(folder: Path) -> float | None:
-    spectra = read_spectra(folder)
-    return None if spectra is None else spectra.error
+def _spectra_made_with(run: RunFolder) -> tuple[str | None, float | None]:
+    spectra = read_spectra(run.path)
+    return (None, None) if spectra is None else (spectra.weights, spectra.error)
 
 
-RESOLUTIONS = Measurement("resolution.json", measure_resolutions, _error_on_training_grid)
-SPECTRA = Measurement("spectra.npz", measure_spectra, _error_of_spectra)
+RESOLUTIONS = Measurement(RESOLUTION_FILE, measure_resolutions, _resolutions_made_with)
+SPECTRA = Measurement(SPECTRA_FILE, measure_spectra, _spectra_made_with)

@@ -1,7 +1,6 @@
 """A trained network with its normalisation inside: physical inputs to physical outputs."""
 
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,13 +9,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.data.dataset import Normalization
-from torchcno.disk import read_json
 from torchcno.grids import Grid
-from torchcno.operators.layout import laid_out
-from torchcno.runs.config import FORMAT, check_format, existing
-from torchcno.runs.plain import from_plain, to_plain
-from torchcno.runs.presets import model_class
-from torchcno.training.checkpoint import load_into, load_tensors
+from torchcno.runs.config import FORMAT
+from torchcno.runs.plain import to_plain
 
 
 class TrainedOperator(nn.Module):
@@ -94,34 +89,6 @@ class TrainedOperator(nn.Module):
             "normalization": to_plain(self.normalization),
             "grid": to_plain(self.grid),
         }
-
-
-def load(folder: str | Path, device: str | torch.device = "cpu") -> TrainedOperator:
-    """The trained operator of a run folder, in evaluation mode.
-
-    >>> operator = load("runs/p1")
-    >>> v = operator.predict(u)  # physical values, any resolution
-    """
-    path, weights_path = (
-        existing(Path(folder) / name) for name in ("model.json", "model.safetensors")
-    )
-    description = read_json(path)
-    check_format(description, path)
-    try:
-        model = model_class(description["model"])
-        operator = TrainedOperator(
-            model(from_plain(model.Config, description["config"], "config")),
-            from_plain(Normalization, description["normalization"], "normalization"),
-            from_plain(Grid, description["grid"], "grid"),
-            description["model"],
-            description["problem"],
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} does not describe a model: {error}") from error
-    weights, _ = load_tensors(weights_path)
-    load_into(operator.network, weights, weights_path)
-    laid_out(operator.network)
-    return operator.eval().to(device)
 
 
 def pick_device(name: str) -> torch.device:

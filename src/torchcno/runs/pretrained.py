@@ -3,9 +3,9 @@
 A folder of `torchcno/weights` is a run folder with all that prediction and evaluation need, its
 weights in half precision:
 
-config.yaml         the run's configuration
-model.json          model, configuration, normalisation, grid; errors before and after rounding
-model.safetensors   large weights in float16; small ones and statistics of layers as they were
+the configuration   the run's
+the model           as it was, with the errors before and after rounding
+the weights         large ones in float16; small ones and statistics of layers as they were
 """
 
 from dataclasses import replace
@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from torchcno.arithmetic import arithmetic
 from torchcno.disk import read_json, write_json
 from torchcno.evaluation.errors import published_error, sample_errors, summary
-from torchcno.runs.config import RunConfig, read_config, write_tree
+from torchcno.runs.config import RunConfig, write_tree
 from torchcno.runs.evaluate import EVALUATED, Evaluation, evaluate_run
-from torchcno.runs.operator import TrainedOperator, load, pick_device
+from torchcno.runs.folder import RunFolder, load
+from torchcno.runs.operator import TrainedOperator, pick_device
 from torchcno.selection import select
 from torchcno.training import Hardware
 from torchcno.training.checkpoint import load_into, save_tensors
-from torchcno.training.run_folder import RunFolder
 
 WEIGHTS = Path(__file__).parents[1] / "weights"
 TOLERANCE = 0.01  # of an error, by which rounding may change it
@@ -44,7 +44,9 @@ def load_pretrained(name: str, device: str | torch.device = "cpu") -> TrainedOpe
 
 def pretrained() -> dict[str, Path]:
     """The folders of the operators that come with the package, by name."""
-    return {path.parent.name: path.parent for path in sorted(WEIGHTS.glob("*/model.safetensors"))}
+    return {
+        path.name: path for path in sorted(WEIGHTS.glob("*")) if RunFolder(path).weights.exists()
+    }
 
 
 def export_run(
@@ -55,17 +57,17 @@ def export_run(
     Returns the published error in percent by split, of the run and of what `load(out)` gives.
     Refused where one differs from the other by more than a hundredth.
     """
-    run, out = Path(run), Path(out)
-    if run.resolve() == out.resolve():
+    source, target = RunFolder(run), RunFolder(out)
+    if source.path.resolve() == target.path.resolve():
         raise ValueError(f"{out} is the run itself; choose another --out.")
-    if RunFolder(out).has_begun:
+    if target.has_begun:
         raise ValueError(f"{out} holds a run of its own; choose another --out.")
-    config, operator = read_config(run), load(run, pick_device(device))
+    config, operator = source.config(), source.operator(pick_device(device))
     # Where the data lay and what it was trained on is no part of an operator.
     plain = replace(config, data=None, hardware=Hardware())
-    if (out / "config.yaml").exists() and read_config(out) != plain:
+    if target.config_file.exists() and target.config() != plain:
         raise ValueError(f"{out} holds the operator of another run; choose another --out.")
-    if next(path for path in (out, *out.absolute().parents) if path.exists()).is_file():
+    if next(p for p in (target.path, *target.path.absolute().parents) if p.exists()).is_file():
         raise ValueError(f"{out} cannot be a folder, since there is a file; choose another --out.")
     evaluations = evaluate_run(run, EVALUATED, device=device)
     weights = halved(operator.network)
@@ -77,10 +79,10 @@ def export_run(
                 f"half precision changes the error on {split} from {error['full']:.4g} to "
                 f"{error['half']:.4g} %, by more than a hundredth; publish the run as it is."
             )
-    write_tree(plain.to_tree(), out / "config.yaml")
-    save_tensors(out / "model.safetensors", weights)
-    description = {**read_json(run / "model.json"), "relative_l1_median_percent": errors}
-    write_json(description, out / "model.json")
+    write_tree(plain.to_tree(), target.config_file)
+    save_tensors(target.weights, weights)
+    description = {**read_json(source.model_file), "relative_l1_median_percent": errors}
+    write_json(description, target.model_file)
     return errors
 
 

@@ -1,55 +1,40 @@
-"""A run: one model trained on one problem, kept in a folder that says everything about it.
-
-config.yaml         the whole configuration, every field resolved
-metrics.jsonl       a row an epoch
-tensorboard/        the rows as curves, where the configuration asks for them
-model.safetensors   the weights that did best on validation
-model.json          what they are the weights of: model, configuration, normalisation, grid
-checkpoint/         everything to go on with an interrupted run
-result.json         errors in and out of distribution, speed, size
-errors.npz          the error of every sample
-examples.npz        some samples with their predictions
-"""
+"""A run: one model trained on one set of fields, kept in a `RunFolder`."""
 
 import platform
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from torchcno.arithmetic import arithmetic
 from torchcno.data.dataset import Fields, Normalization
 from torchcno.data.dataset import load as load_fields
 from torchcno.data.samples import Samples
-from torchcno.disk import locked, write_json
+from torchcno.disk import write_json
 from torchcno.evaluation.errors import sample_errors, summary
 from torchcno.evaluation.mean_field import mean_field
 from torchcno.evaluation.timing import inference_time
 from torchcno.metrics import Mask
 from torchcno.models import MODELS, count_parameters
-from torchcno.runs.config import (
-    RunConfig,
-    differences,
-    read_config,
-    write_tree,
-)
-from torchcno.runs.evaluate import EVALUATED, Evaluation, evaluate_run
-from torchcno.runs.evidence import save_evidence
-from torchcno.runs.operator import TrainedOperator, load, pick_device
-from torchcno.runs.run_files import finished_result
-from torchcno.training import Epoch, EventFile, Fit, Hardware, Pairs, fit
+from torchcno.operators.layout import laid_out
+from torchcno.runs.config import RunConfig, write_tree
+from torchcno.runs.evaluate import EVALUATED
+from torchcno.runs.evidence import Evaluation
+from torchcno.runs.folder import Mode, RunFolder
+from torchcno.runs.operator import TrainedOperator, pick_device
+from torchcno.training import PRESETS, Epoch, EventFile, Hardware, Pairs, Recipe, fit
 from torchcno.training.hardware import device_name, extent, is_first_process
 from torchcno.training.loop import check_batches
-from torchcno.training.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
 class Watch:
-    """Who is told how a run goes on; by default no one."""
+    """Callbacks of a run; none by default."""
 
     data: Callable[[int, int], None] | None = None  # samples made, samples in all
     epoch: Callable[[Epoch], None] | None = None
@@ -58,24 +43,151 @@ class Watch:
 NO_ONE = Watch()
 
 
+@dataclass(frozen=True)
+class Task:
+    """What is to be learnt, and how."""
+
+    operator: TrainedOperator  # to be trained: network, scaling, grid and names
+    fields: Mapping[str, Fields]  # "train", "val", and what is to be evaluated, in physical values
+    recipe: Recipe
+    seed: int = 0  # of the order of samples
+    hardware: Hardware = Hardware()  # noqa: RUF009
+    mask: Mask | None = None  # of physical inputs: where outputs count
+    preset: str | None = None  # where recipe and network came from
+
+    def pairs(self, split: str) -> Pairs:
+        """The fields of a split as the network sees them."""
+        fields, scaling = self.fields[split], self.operator.normalization
+        scaled = Pairs(
+            scaling.normalize_inputs(fields.inputs), scaling.normalize_outputs(fields.outputs)
+        )
+        return scaled.masked(self.mask, fields.inputs)
+
+
+def train_task(
+    task: Task,
+    folder: RunFolder,
+    splits: Sequence[str] = (),
+    on_epoch: Callable[[Epoch], None] | None = None,
+    resume: bool = False,
+) -> dict[str, Any]:
+    """Fit the operator of `task`, evaluate it on `splits`, and keep all of it in `folder`.
+
+    Returns what result.json says; nothing without `splits`, and in further processes of the run.
+    Whoever calls has opened the folder.
+    """
+    operator, recipe, hardware = task.operator, task.recipe, task.hardware
+    is_first = is_first_process(hardware)
+    if is_first:
+        write_json({**operator.description(), "versions": versions()}, folder.model_file)
+    outcome = fit(
+        operator.network,
+        task.pairs("train"),
+        task.pairs("val"),
+        recipe,
+        folder.path,
+        seed=task.seed,
+        hardware=hardware,
+        on_epoch=on_epoch,
+        resume=resume,
+    )
+    if not (is_first and splits):
+        return {}
+    device = pick_device(hardware.accelerator)
+    laid_out(operator.to(device).network)  # with several processes it stayed as it was built
+    with arithmetic(recipe.precision):  # as for the validation error
+        evaluations = [
+            Evaluation.of(operator, task.fields[split], split, task.mask) for split in splits
+        ]
+        inference = inference_time(operator, evaluations[0].fields.inputs, repeats=5)
+    folder.write_evidence(evaluations, task.mask)
+    known, scaling = task.fields["train"], operator.normalization
+    training, count = asdict(outcome), count_parameters(operator.network)
+    # Whoever compares times by the device's name takes none that are of several.
+    devices = dict.fromkeys([*training.pop("devices"), device_name(device)])
+    result = {
+        "problem": operator.problem,
+        "model": operator.model,
+        "preset": task.preset,
+        "seed": task.seed,
+        "parameters": count.entries,  # the paper's way: a complex weight once
+        "real_parameters": count.reals,
+        **training,
+        "inference": asdict(inference),
+        "device": ", then ".join(devices),
+        "versions": versions(),
+        "weights": folder.hash_weights(),
+        "errors": {evaluation.split: evaluation.summary for evaluation in evaluations},
+        # To measure a network's by.
+        "mean_field_errors": {
+            split: summary(sample_errors(mean_field(known, of.inputs), of, scaling, task.mask))
+            for split, of in ((split, task.fields[split]) for split in splits)
+        },
+    }
+    write_json(result, folder.result_file)
+    return result
+
+
 def train_run(
     config: RunConfig,
     out: str | Path,
     watch: Watch = NO_ONE,
     splits: Sequence[str] = EVALUATED,
+    mode: Mode = "new",
 ) -> dict[str, Any]:
-    """Train by `config` into the new run folder `out`, evaluate, and return what result.json says.
+    """Train by `config` into the run folder `out`, evaluate, and return what result.json says.
 
-    `splits` are those to evaluate; a run that is only to be compared with others has no business
-    with test data.
+    `splits` are those to evaluate; a run that is only to be compared with others needs no test
+    data. `mode` says what the folder may hold already (`RunFolder.open`).
 
     >>> result = train_run(RunConfig.resolve("poisson", "cno"), "runs/p1")
     """
-    folder = Path(out)
-    for split in ("train", "val", *splits):  # now, and not when the first of them is needed
-        Samples.of(config.problem, split, config.resolution).check_inputs()
-    with at_work(config, folder, watch) as watch:
-        return begin(config, folder, watch, splits)
+    folder, problem = RunFolder(out), config.problem
+    # Before there is a folder, and before the data, which may take hours.
+    if not folder.result_file.exists():
+        refuse_misfits(config, splits)
+    curves = closing(EventFile(folder.curves)) if config.tensorboard else nullcontext()
+    with curves as draw, folder.open(config, mode) as finished:
+        if finished is not None:
+            return finished
+        if is_first_process(config.hardware):
+            # Also of a run that goes on: whoever evaluates it reads there where the data are now.
+            write_tree(config.to_tree(), folder.config_file)
+        torch.manual_seed(config.seed)  # the initial weights
+        network = MODELS[config.model](config.architecture)
+        # Also what is evaluated later: data that cannot be made shall not spoil a trained run.
+        fields = {
+            split: load_fields(
+                problem,
+                split,
+                folder=config.data,
+                resolution=config.resolution,
+                samples=config.train.samples if split == "train" else None,
+                device=pick_device(config.hardware.accelerator),
+                progress=watch.data,
+            )
+            for split in dict.fromkeys(("train", "val", *splits))
+        }
+        known = fields["train"]
+        scaling = Normalization.fit(known) if problem.normalized else Normalization.identity()
+        task = Task(
+            TrainedOperator(network, scaling, known.grid, config.model, problem.name),
+            fields,
+            config.train,
+            config.seed,
+            config.hardware,
+            problem.mask,
+            config.preset,
+        )
+
+        def draw_too(epoch: Epoch) -> None:
+            assert draw is not None
+            draw(epoch)
+            if watch.epoch is not None:
+                watch.epoch(epoch)
+
+        on_epoch = watch.epoch if draw is None else draw_too
+        return train_task(task, folder, splits, on_epoch, resume=mode != "new")
 
 
 def resume_run(
@@ -86,150 +198,71 @@ def resume_run(
     On its devices, or on other `hardware`. A finished run is left as it is, with or without its
     checkpoint and weights.
     """
-    config, folder = read_config(folder), Path(folder)
+    config = RunFolder(folder).config()
     config = replace(config, hardware=hardware or config.hardware)
-    with at_work(config, folder, watch) as watch:
-        return go_on(config, folder, watch, EVALUATED)
+    return train_run(config, folder, watch, mode="resume")
 
 
-@contextmanager
-def at_work(
-    config: RunConfig, folder: Path, watch: Watch = NO_ONE, *, wait: bool = False
-) -> Iterator[Watch]:
-    """Who is told of the work in a folder that is `claimed` for it."""
-    with _drawn(config, folder, watch) as watch, claimed(folder, config.hardware, wait=wait):
-        yield watch
+def train_on(
+    model: nn.Module,
+    train: Fields,
+    val: Fields,
+    out: str | Path,
+    *,
+    recipe: Recipe = PRESETS["best"],
+    name: str = "own data",
+    seed: int = 0,
+    hardware: Hardware = Hardware(),  # noqa: B008
+    mask: Mask | None = None,
+    normalization: Normalization | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+    resume: bool = False,
+) -> TrainedOperator:
+    """Train a network of this package on any fields, into the folder `out`, which `load` opens.
 
+    Fields are scaled to [0, 1] by the extremes of `train`, unless `normalization` says otherwise
+    (`Normalization.identity()`: not at all), and the weights that do best on `val` are kept, as for
+    the benchmarks; the rest is as in `training.fit`. `name` is what the operator calls its problem.
+    The initial weights are those of `model`: seed torch before it is built, and
+    an interrupted run goes on to the end that it would have come to with `resume=True`.
 
-@contextmanager
-def claimed(folder: Path, hardware: Hardware, *, wait: bool = False) -> Iterator[bool]:
-    """The folder of a run for one process, another is refused or has to `wait`; whether it writes.
-
-    Of the processes of one run the first writes, and locks the folder for all of them.
+    >>> train = Fields(inputs[:800], outputs[:800], Grid((48, 64), "periodic"))
+    >>> val = Fields(inputs[800:], outputs[800:], Grid((48, 64), "periodic"))
+    >>> model = CNO(CNOConfig(size=(48, 64), levels=3, layout="periodic", boundary="periodic"))
+    >>> operator = train_on(model, train, val, "runs/mine")
     """
-    if not is_first_process(hardware):
-        yield False
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder, wait):
-        yield True
-
-
-def begin(config: RunConfig, folder: Path, watch: Watch, splits: Sequence[str]) -> dict[str, Any]:
-    """`train_run` for who is `at_work` in the folder."""
-    if is_first_process(config.hardware):
-        refuse_existing(folder, config)
-    return _run(config, folder, watch, splits, resume=False)
-
-
-def go_on(config: RunConfig, folder: Path, watch: Watch, splits: Sequence[str]) -> dict[str, Any]:
-    """`resume_run` for who is `at_work` in the folder, with data and hardware of `config`."""
-    result = finished_result(folder)
-    if result is not None:
-        return result if is_first_process(config.hardware) else {}
-    RunFolder(folder).refuse_lone_weights()  # before anything there is written anew
-    return _run(config, folder, watch, splits, resume=True)
-
-
-@contextmanager
-def _drawn(config: RunConfig, folder: Path, watch: Watch) -> Iterator[Watch]:
-    """`watch`, and TensorBoard's event file where the configuration asks for it."""
-    if not config.tensorboard:
-        yield watch
-        return
-    with closing(EventFile(folder / "tensorboard")) as draw:
-
-        def on_epoch(epoch: Epoch) -> None:
-            draw(epoch)
-            if watch.epoch is not None:
-                watch.epoch(epoch)
-
-        yield replace(watch, epoch=on_epoch)
-
-
-def refuse_existing(folder: Path, config: RunConfig) -> None:
-    """Refuse to train into the folder of a run that is there already, this one or another."""
-    if not RunFolder(folder).has_begun:
-        RunFolder(folder).refuse_weights()
-        return
-    if not (folder / "config.yaml").exists():
-        raise ValueError(f"{folder} holds a network that `train_on` made; choose another --out.")
-    changed = sorted(differences(read_config(folder), config))
-    finished = (folder / "result.json").exists()
-    if changed:
-        remedy = "" if finished else f", or go on with that run: cno resume {folder}"
+    kind = next((name for name, model_type in MODELS.items() if type(model) is model_type), None)
+    if kind is None:
         raise ValueError(
-            f"{folder} holds another run, which differs in {', '.join(changed)}; choose another "
-            f"--out{remedy}"
+            f"{type(model).__name__} is no network of this package, so that no folder of it could "
+            "be loaded; torchcno.training.fit takes any module."
         )
-    if finished:
-        raise ValueError(
-            f"{folder} holds this run already, and it is finished (cno evaluate {folder}); to "
-            "train it again, choose another --out"
-        )
-    raise ValueError(f"{folder} holds this run already; go on with it: cno resume {folder}")
+    refuse_foreign_fields(model, train, val)
+    # In float32, as networks compute: NumPy's arrays are of float64 unless said otherwise.
+    fields = {
+        split: Fields(given.inputs.float(), given.outputs.float(), given.grid)
+        for split, given in (("train", train), ("val", val))
+    }
+    scaling = normalization or Normalization.fit(fields["train"])
+    operator = TrainedOperator(model, scaling, train.grid, kind, name)
+    folder = RunFolder(out)
+    with folder.lock(hardware) as is_first:
+        if is_first and not resume:
+            folder.claim()
+        if is_first and folder.model_file.exists():
+            folder.refuse_another_operator(operator)
+        task = Task(operator, fields, recipe, seed, hardware, mask)
+        train_task(task, folder, on_epoch=on_epoch, resume=resume)
+    return operator.eval()
 
 
-def _run(
-    config: RunConfig, folder: Path, watch: Watch, splits: Sequence[str], resume: bool
-) -> dict[str, Any]:
-    """Train, from the start or from a checkpoint, and evaluate what came out."""
+def refuse_misfits(config: RunConfig, splits: Sequence[str]) -> None:
+    """Refuse what cannot be trained or evaluated, without a look at data."""
+    network, problem, recipe = config.architecture, config.problem, config.train
     if not splits:
         raise ValueError("no split to evaluate; name one at least, such as val.")
-    problem, recipe = config.problem, config.train
-    device = pick_device(config.hardware.accelerator)
-    # Data may take hours: whatever can be refused without them is refused first.
-    refuse_misfits(config)
-    if is_first_process(config.hardware):
-        # Also of a run that goes on: whoever evaluates it reads there where the data are now.
-        write_tree(config.to_tree(), folder / "config.yaml")
-    torch.manual_seed(config.seed)  # the initial weights
-    network = MODELS[config.model](config.architecture)
-    # Also what is evaluated later: data that cannot be made shall not spoil a trained run.
-    train, val, *_ = (
-        load_fields(
-            problem,
-            split,
-            folder=config.data,
-            resolution=config.resolution,
-            samples=recipe.samples if split == "train" else None,
-            device=device,
-            progress=watch.data,
-        )
-        for split in dict.fromkeys(("train", "val", *splits))
-    )
-    normalization = Normalization.fit(train) if problem.normalized else Normalization.identity()
-    if is_first_process(config.hardware):
-        operator = TrainedOperator(network, normalization, train.grid, config.model, problem.name)
-        write_json({**operator.description(), "versions": versions()}, folder / "model.json")
-    outcome = fit(
-        network,
-        pairs(train, normalization, problem.mask),
-        pairs(val, normalization, problem.mask),
-        recipe,
-        folder,
-        seed=config.seed,
-        hardware=config.hardware,
-        on_epoch=watch.epoch,
-        resume=resume,
-    )
-    if not is_first_process(config.hardware):
-        return {}
-    evaluations = evaluate_run(folder, splits, device=device.type)
-    save_evidence(evaluations, folder, problem.mask)
-    result = {
-        **_result(config, folder, outcome, evaluations, device),
-        "mean_field_errors": {
-            e.split: _mean_field_errors(train, e, normalization, config) for e in evaluations
-        },
-    }
-    write_json(result, folder / "result.json")
-    return result
-
-
-def refuse_misfits(config: RunConfig) -> None:
-    """Refuse a network that does not fit the problem, and batches that do not fit the set."""
-    network, problem, recipe = config.architecture, config.problem, config.train
+    for split in ("train", "val", *splits):
+        Samples.of(problem, split, config.resolution).check_inputs()
     channels = (network.in_channels, network.out_channels)
     if channels != problem.channels:
         raise ValueError(
@@ -246,65 +279,36 @@ def refuse_misfits(config: RunConfig) -> None:
     check_batches(recipe, recipe.samples or problem.samples["train"], devices * nodes)
 
 
-def _result(
-    config: RunConfig,
-    folder: Path,
-    outcome: Fit,
-    evaluations: Sequence[Evaluation],
-    device: torch.device,
-) -> dict[str, Any]:
-    """What a finished run came to."""
-    operator = load(folder, device)
-    training = asdict(outcome)
-    # Whoever compares times by the device's name takes none that are of several.
-    devices = dict.fromkeys([*training.pop("devices"), device_name(device)])
-    count = count_parameters(operator.network)
-    with arithmetic(config.train.precision):  # as for the errors
-        inference = inference_time(operator, evaluations[0].fields.inputs, repeats=5)
-    return {
-        "problem": config.problem.name,
-        "model": config.model,
-        "preset": config.preset,
-        "seed": config.seed,
-        "parameters": count.entries,  # the paper's way: a complex weight once
-        "real_parameters": count.reals,
-        **training,
-        "inference": asdict(inference),
-        "device": ", then ".join(devices),
-        "versions": versions(),
-        "errors": {evaluation.split: evaluation.summary for evaluation in evaluations},
-    }
-
-
-def _mean_field_errors(
-    train: Fields, evaluation: Evaluation, normalization: Normalization, config: RunConfig
-) -> dict[str, dict[str, float]]:
-    """The errors of the mean training output on the same samples, to measure a network's by."""
-    fields = evaluation.fields
-    prediction = mean_field(train, fields.inputs)
-    return summary(sample_errors(prediction, fields, normalization, config.problem.mask))
-
-
-def pairs(fields: Fields, normalization: Normalization, mask: Mask | None = None) -> Pairs:
-    """Fields as a network sees them; `mask` sees the physical inputs."""
-    scaled = Pairs(
-        normalization.normalize_inputs(fields.inputs),
-        normalization.normalize_outputs(fields.outputs),
-    )
-    return scaled.masked(mask, fields.inputs)
+def refuse_foreign_fields(model: nn.Module, train: Fields, val: Fields) -> None:
+    """Refuse sets that are not of one kind, or not of the network's."""
+    config, grid = model.config, train.grid
+    of_model = (config.in_channels, config.out_channels)  # type: ignore[union-attr]
+    for which, fields in (("train", train), ("val", val)):
+        channels = (fields.inputs.shape[1], fields.outputs.shape[1])
+        if channels != of_model:
+            raise ValueError(
+                f"`{which}` has {channels[0]} input and {channels[1]} output channels, the network "
+                f"{of_model[0]} and {of_model[1]}; build it with in_channels={channels[0]}, "
+                f"out_channels={channels[1]}."
+            )
+    layout = getattr(config, "layout", grid.layout)
+    if layout != grid.layout:
+        raise ValueError(
+            f"`train` lies on a {grid.layout} grid, and the network takes samples to be {layout}; "
+            f"build it with layout={grid.layout!r}."
+        )
+    if (grid.layout, grid.extent) != (val.grid.layout, val.grid.extent):
+        raise ValueError(
+            f"`train` lies on a {grid.layout} grid of {grid.extent}, `val` on a {val.grid.layout} "
+            f"one of {val.grid.extent}; give both the same layout and extent."
+        )
 
 
 def versions() -> dict[str, str]:
     """What a run was made with; Fabric comes by itself or as a part of Lightning."""
     fabric = ("lightning-fabric", "lightning", "pytorch-lightning")
-    packages = ("torchcno", "torch", "numpy", *fabric, "safetensors")
-    found = {name: number for name in packages if (number := _installed(name)) is not None}
-    return {"python": platform.python_version(), **found}
-
-
-def _installed(package: str) -> str | None:
-    """The version of a package; None where it is not there."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+    found = {"python": platform.python_version()}
+    for name in ("torchcno", "torch", "numpy", *fabric, "safetensors"):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found

@@ -14,6 +14,11 @@ from torch import Generator, Tensor
 Transform = Callable[[Tensor], Tensor]
 
 
+def identity(space: torch.Size, generator: Generator) -> Transform:
+    """Fields as they are."""
+    return lambda u: u
+
+
 def translation(space: torch.Size, generator: Generator) -> Transform:
     """A shift by whole grid steps along every axis, around the edge."""
     shifts = [int(torch.randint(n, (), generator=generator)) for n in space]
@@ -60,6 +65,7 @@ def flow_reflection(space: torch.Size, generator: Generator) -> Transform:
 
 
 AUGMENTATIONS: dict[str, Callable[[torch.Size, Generator], Transform]] = {
+    "none": identity,
     "translations": translation,
     "square": square_symmetry,
     "exchange": axis_exchange,

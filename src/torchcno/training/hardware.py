@@ -5,10 +5,10 @@ import ctypes
 import os
 import platform
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
+from torchcno.selection import check_options, option
 from torchcno.training.recipe import Recipe
 
 try:
@@ -35,15 +35,19 @@ LAUNCHED = {"SLURM_JOB_ID", "RANK", "NODE_RANK", "MASTER_ADDR"}
 class Hardware:
     """The devices of a run. Under torchrun `devices` and `nodes` are those of the launch."""
 
-    accelerator: Literal["auto", "cpu", "cuda"] = "auto"  # auto: CUDA where there is a device
-    devices: int = 1  # a node
-    nodes: int = 1
-    strategy: Literal["ddp", "fsdp"] = "ddp"  # of several: fsdp divides the weights among them
+    accelerator: str = option(
+        "auto", "auto is CUDA where there is a device", choices=("auto", "cpu", "cuda")
+    )
+    devices: int = option(1, "devices per node", least=1)
+    nodes: int = option(1, "nodes of the run", least=1)
+    strategy: str = option(
+        "ddp",
+        "several devices: ddp copies the weights, fsdp divides them",
+        choices=("ddp", "fsdp"),
+    )
 
     def __post_init__(self) -> None:
-        for name in ("devices", "nodes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; use 1 or more.")
+        check_options(self)
 
 
 def launch(hardware: Hardware) -> Fabric:

@@ -27,7 +27,7 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         received.append(number)
 
-    if not _hears_signals():
+    if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
     previous = {s: signal.signal(s, receive) for s in (signal.SIGINT, signal.SIGTERM)}
@@ -47,7 +47,7 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
 @contextmanager
 def terminable() -> Iterator[None]:
     """SIGTERM, by which batch systems end a job, as Ctrl-C."""
-    if not _hears_signals():
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -55,8 +55,3 @@ def terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous)
-
-
-def _hears_signals() -> bool:
-    """Python delivers signals to its main thread."""
-    return threading.current_thread() is threading.main_thread()

@@ -28,6 +28,8 @@ from torchcno.training.averaging import (
     hold_statistics,
     recalibrate_batch_norm,
 )
+from torchcno.training.checkpoint import save_tensors
+from torchcno.training.folder import TrainingFolder
 from torchcno.training.hardware import (
     Fabric,
     Hardware,
@@ -38,17 +40,15 @@ from torchcno.training.hardware import (
 )
 from torchcno.training.interruption import Interrupted, stop_requests
 from torchcno.training.losses import LOSSES
-from torchcno.training.optimizers import optimizer_of, set_rate
+from torchcno.training.optimizers import make_optimizer, set_rate
 from torchcno.training.pairs import (
-    Network,
+    MixedPrecision,
     Pairs,
     refuse_zeros,
     validation_error,
     where_they_count,
 )
-from torchcno.training.recipe import EITHER_WAY, Recipe, completed
-from torchcno.training.run_folder import RunFolder
-from torchcno.training.schedules import learning_rate
+from torchcno.training.recipe import EITHER_WAY, Recipe, completed, learning_rate
 from torchcno.training.sharding import is_sharded, shard, whole
 from torchcno.training.state import Progress, State
 from torchcno.training.step import Step, eager_step, graphed_step
@@ -116,25 +116,39 @@ def fit(
     """
     with arithmetic(recipe.precision):  # or Lightning advises to set it
         fabric = launch(hardware)
-    train = _selected(train, recipe, fabric.world_size)
+    if recipe.samples is not None and recipe.samples > len(train):
+        raise ValueError(
+            f"samples is {recipe.samples} and the training set has {len(train)}; use at most those."
+        )
+    train = train.first(recipe.samples or len(train))
+    check_batches(recipe, len(train), fabric.world_size)
     refuse_zeros(val, "validation")
     if recipe.loss != "relative-l1":  # which is relative to a batch, the others to a sample
         refuse_zeros(train, "training")
     cuda = [fabric.device] if fabric.device.type == "cuda" else []
     if not cuda:
         reuse_memory()
+    # Whole batches only: what is left over sits out the epoch, others in the next one.
+    steps = len(train) // recipe.batch_size
     with arithmetic(recipe.precision), torch.random.fork_rng(cuda), stop_requests() as stopping:
         run = _Run(
             fabric=fabric,
             recipe=recipe,
             seed=seed,
-            folder=RunFolder(Path(folder)),
+            folder=TrainingFolder(folder),
             train=train.to(fabric.device),
             val=val.to(fabric.device),
-            state=_first_state(model, recipe, len(train) // recipe.batch_size, fabric, hardware),
+            steps_per_epoch=steps,
+            frozen_from=recipe.epochs - round(recipe.frozen_statistics * recipe.epochs),
+            protocol={
+                **{k: v for k, v in asdict(recipe).items() if k not in EITHER_WAY},
+                "seed": seed,
+                "samples": len(train),
+            },
+            state=_first_state(model, recipe, steps, fabric, hardware),
         )
-        run.resume() if resume else run.begin()
-        run.go(stopping, on_epoch or (lambda epoch: None))
+        run.start(resume)
+        run.go(stopping, on_epoch)
     progress = run.state.progress
     model.load_state_dict(run.state.best_weights())
     model.eval()
@@ -155,17 +169,15 @@ class _Run:
     fabric: Fabric
     recipe: Recipe
     seed: int
-    folder: RunFolder
+    folder: TrainingFolder
     train: Pairs
     val: Pairs
+    steps_per_epoch: int
+    frozen_from: int  # the first epoch in which batch norm keeps its statistics
+    protocol: Mapping[str, Any]  # what has to be the same when a run goes on
     state: State
     saved: float = field(default_factory=time.monotonic)  # when the state was last
     timed: float = field(default_factory=time.monotonic)  # up to when the epoch's seconds count
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Whole batches only: what is left over sits out the epoch, others in the next one."""
-        return len(self.train) // self.recipe.batch_size
 
     @property
     def finished(self) -> bool:
@@ -176,44 +188,34 @@ class _Run:
         impatient = evaluated and waited >= (recipe.patience or math.inf)
         return impatient or progress.epoch >= recipe.epochs
 
-    @property
-    def frozen_from(self) -> int:
-        """The first epoch in which batch norm keeps its statistics."""
-        return self.recipe.epochs - round(self.recipe.frozen_statistics * self.recipe.epochs)
-
-    def begin(self) -> None:
-        """Start a new run in the folder."""
-        if self.fabric.is_global_zero:
-            self.folder.claim()
-        self.fabric.barrier()
-
-    def resume(self) -> None:
-        """Go on from the folder's checkpoint, or from the start where there is none yet."""
+    def start(self, resume: bool) -> None:
+        """Start a new run in the folder, or go on from its checkpoint, if there is one yet."""
+        if not resume:
+            if self.fabric.is_global_zero:
+                self.folder.claim()
+            self.fabric.barrier()
+            return
         saved = self.folder.load()
         if saved is not None:
             tensors, note = saved
-            _check_protocol(note["protocol"], self.protocol())
+            _check_protocol(note["protocol"], self.protocol)
             self.state.restore(tensors, note["progress"])
         best = self.state.best_weights()
         self.fabric.barrier()
         if self.fabric.is_global_zero:
             self.folder.rewind(self.state.progress.metrics_bytes, best)
 
-    def protocol(self) -> dict[str, Any]:
-        """What has to be the same when a run goes on."""
-        recipe = {k: v for k, v in asdict(self.recipe).items() if k not in EITHER_WAY}
-        return {**recipe, "seed": self.seed, "samples": len(self.train)}
-
-    def go(self, stopping: Callable[[], bool], on_epoch: Callable[[Epoch], None]) -> None:
+    def go(self, stopping: Callable[[], bool], on_epoch: Callable[[Epoch], None] | None) -> None:
         """Run to the end."""
         step = _make_step(self.state, self.recipe, self.fabric)
-        if not self.finished:
-            self.note_device()
+        name, devices = device_name(self.fabric.device), self.state.progress.devices
+        if not self.finished and name not in devices:
+            devices.append(name)  # a time means little without it
         while not self.finished:
             self.timed = time.monotonic()
             self.train_epoch(step, stopping)
             epoch = self.close_epoch()
-            if self.fabric.is_global_zero:
+            if on_epoch is not None and self.fabric.is_global_zero:
                 on_epoch(epoch)
             # Processes have to agree on it, or those that go on would wait for the others.
             if not self.finished and self.fabric.broadcast(stopping()):
@@ -250,7 +252,7 @@ class _Run:
     def batches(self) -> Int[Tensor, "step sample"]:
         """The samples of every batch of this epoch, of those the share of this process."""
         size, steps = self.recipe.batch_size, self.steps_per_epoch
-        generator = _generator(self.seed, self.state.progress.epoch, ORDER)
+        generator = Generator().manual_seed(_seed(self.seed, self.state.progress.epoch, ORDER))
         order = torch.randperm(len(self.train), generator=generator)[: steps * size]
         share = order.view(steps, size)[:, self.fabric.global_rank :: self.fabric.world_size]
         return share.to(self.fabric.device)
@@ -261,21 +263,15 @@ class _Run:
         if self.recipe.augmentation == "none":
             return fields
         progress = self.state.progress
-        generator = _generator(self.seed, progress.epoch, SYMMETRY, progress.batch)
+        seed = _seed(self.seed, progress.epoch, SYMMETRY, progress.batch)
         draw = select(AUGMENTATIONS, self.recipe.augmentation, "augmentation")
-        move = draw(fields[0].shape[2:], generator)
+        move = draw(fields[0].shape[2:], Generator().manual_seed(seed))
         return [move(field) for field in fields]
 
     def rate(self, batch: int) -> float:
         """The learning rate in the middle of a step of this epoch."""
         time = self.state.progress.epoch + (batch + 0.5) / self.steps_per_epoch
         return learning_rate(self.recipe, time)
-
-    def note_device(self) -> None:
-        """Note what computes from now on: a time means little without it."""
-        name, devices = device_name(self.fabric.device), self.state.progress.devices
-        if name not in devices:
-            devices.append(name)
 
     def count_seconds(self) -> None:
         """Count the time up to now as the current epoch's."""
@@ -286,7 +282,9 @@ class _Run:
     def close_epoch(self) -> Epoch:
         """Judge the epoch, note it down and go to the next."""
         progress, recipe = self.state.progress, self.recipe
-        loss = self.mean_loss()
+        total = self.fabric.all_reduce(self.state.loss_sum.clone(), reduce_op="mean")
+        assert isinstance(total, Tensor)
+        loss = float(total) / self.steps_per_epoch
         self.check_finite(loss, "training loss")
         number = progress.epoch + 1
         error = None
@@ -312,12 +310,6 @@ class _Run:
         progress.epoch, progress.batch, progress.epoch_seconds = number, 0, 0.0
         return row
 
-    def mean_loss(self) -> float:
-        """The training loss, over the steps of this epoch and all processes."""
-        total = self.fabric.all_reduce(self.state.loss_sum.clone(), reduce_op="mean")
-        assert isinstance(total, Tensor)
-        return float(total) / self.steps_per_epoch
-
     def evaluate(self) -> float:
         """The validation error of the network that would be kept.
 
@@ -328,7 +320,7 @@ class _Run:
             copy_statistics(state.model, state.average.model)
         elif state.average is not None:
             recalibrate_batch_norm(state.average.model, self.train.inputs, size)
-        error = validation_error(Network(state.evaluated), self.val, AT_ONCE * size)
+        error = validation_error(MixedPrecision(state.evaluated), self.val, AT_ONCE * size)
         return self.fabric.broadcast(error)
 
     @property
@@ -339,12 +331,14 @@ class _Run:
     def save(self) -> None:
         """Write the checkpoint and the best weights, unless the state is no longer finite."""
         self.check_finite(float(self.state.loss_sum), "training loss")
-        self.check_finite(_total(self.state.model), "sum of all weights")
+        # The sum of the weights' norms is finite if and only if all weights are.
+        norms = torch._foreach_norm([w.detach() for w in self.state.model.parameters()])
+        self.check_finite(float(sum(whole(norm) for norm in norms)), "sum of all weights")
         tensors, best = self.state.tensors(), self.state.best_weights()
         if self.state.progress.batch:  # in the middle of an epoch
             self.count_seconds()
         if self.fabric.is_global_zero:
-            note = {"protocol": self.protocol(), "progress": asdict(self.state.progress)}
+            note = {"protocol": self.protocol, "progress": asdict(self.state.progress)}
             self.folder.save(tensors, note, best)
         self.fabric.barrier()  # whoever goes on from the checkpoint finds it written
         self.saved = time.monotonic()
@@ -365,10 +359,10 @@ class _Run:
             return
         progress, recipe = self.state.progress, self.recipe
         best = self.state.best_weights()
-        if self.fabric.is_global_zero:
-            self.folder.save_best(best)
         kept = "There are no good weights yet."
-        if self.state.best:
+        if best and self.fabric.is_global_zero:
+            save_tensors(self.folder.weights, best)
+        if best:
             kept = f"The weights of epoch {progress.best_epoch} are kept in {self.folder.weights}."
         full = "" if recipe.precision == "32" else ", precision '32'"
         if recipe.precision == "fp16-mixed":
@@ -378,17 +372,6 @@ class _Run:
             f"(learning_rate {recipe.learning_rate / 2:g}, now {recipe.learning_rate:g}), a longer "
             f"warm-up (schedule 'cosine', warmup){full}. {kept}"
         )
-
-
-def _selected(train: Pairs, recipe: Recipe, processes: int) -> Pairs:
-    """The samples that the recipe wants of `train`, if they make a batch for every process."""
-    n = recipe.samples or len(train)
-    if n > len(train):
-        raise ValueError(
-            f"samples is {n} and the training set has {len(train)}; use at most those."
-        )
-    check_batches(recipe, n, processes)
-    return train.first(n)
 
 
 def check_batches(recipe: Recipe, n: int, processes: int) -> None:
@@ -428,7 +411,9 @@ def _first_state(
     model = placed(model)
     return State(
         model=model,
-        optimizer=optimizer_of(model, recipe, device),
+        optimizer=make_optimizer(
+            recipe.optimizer, model, recipe.learning_rate, recipe.weight_decay, device
+        ),
         average=average,
         loss_sum=torch.zeros((), dtype=torch.float64, device=device),
         best={},
@@ -438,7 +423,7 @@ def _first_state(
 
 def _make_step(state: State, recipe: Recipe, fabric: Fabric) -> Step:
     """The recipe's step: captured in a graph where that is possible, through Fabric elsewhere."""
-    network = Network(state.model.train(), FIELDS.get(recipe.precision))
+    network = MixedPrecision(state.model.train(), FIELDS.get(recipe.precision))
     loss = where_they_count(select(LOSSES, recipe.loss, "loss"))
     factor = LOSS_FACTORS.get(recipe.precision, 1.0)
     if is_captured(recipe, fabric.device, fabric.world_size):
@@ -462,16 +447,6 @@ def _check_protocol(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
             )
 
 
-def _total(model: nn.Module) -> float:
-    """The sum of the weights' norms: finite if and only if all weights are."""
-    norms = torch._foreach_norm([w.detach() for w in model.parameters()])
-    return float(sum(whole(norm) for norm in norms))
-
-
 def _seed(*key: int) -> int:
     """A seed that is as good as random for every key."""
     return int(np.random.SeedSequence(key).generate_state(1)[0])
-
-
-def _generator(*key: int) -> Generator:
-    return Generator().manual_seed(_seed(*key))

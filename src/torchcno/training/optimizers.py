@@ -8,7 +8,6 @@ from torch.optim import AdamW, Optimizer
 
 from torchcno.selection import select
 from torchcno.training.muon import Muon
-from torchcno.training.recipe import Recipe
 from torchcno.training.sharding import is_sharded
 
 
@@ -28,22 +27,22 @@ def adamw(
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adamw": adamw, "muon": Muon}
 
 
-def optimizer_of(model: nn.Module, recipe: Recipe, device: torch.device) -> Optimizer:
-    """The recipe's; on CUDA with all that it reads there, for a graph to hold its step."""
-    rate, decay = recipe.learning_rate, recipe.weight_decay
+def make_optimizer(
+    name: str, model: nn.Module, rate: float, weight_decay: float, device: torch.device
+) -> Optimizer:
+    """The optimiser `name` of a model; on CUDA with all that it reads there, for graphs."""
     if is_sharded(model):
-        if recipe.optimizer != "adamw":
+        if name != "adamw":
             raise ValueError(
-                f"{recipe.optimizer} needs weights whole, and the strategy fsdp divides them; "
+                f"{name} needs weights whole, and the strategy fsdp divides them; "
                 "use the strategy ddp, or the optimizer adamw."
             )
-        return AdamW(model.parameters(), lr=rate, weight_decay=decay)
+        return AdamW(model.parameters(), lr=rate, weight_decay=weight_decay)
     cuda = device.type == "cuda"
-    make = select(OPTIMIZERS, recipe.optimizer, "optimizer")
-    return make(
+    return select(OPTIMIZERS, name, "optimizer")(
         model.parameters(),
         lr=torch.tensor(rate, device=device) if cuda else rate,
-        weight_decay=decay,
+        weight_decay=weight_decay,
         capturable=cuda,
     )
 

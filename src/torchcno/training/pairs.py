@@ -60,7 +60,7 @@ class Pairs:
         return both if self.counts is None else (*both, self.counts)
 
 
-class Network(nn.Module):
+class MixedPrecision(nn.Module):
     """A model as training sees it: with fields of type `dtype`.
 
     Weights, statistics and sums stay in float32. None: fields do, too.

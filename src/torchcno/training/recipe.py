@@ -5,22 +5,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from torchcno.arithmetic import Precision
-from torchcno.selection import select
+from torchcno.selection import check_options, option
+from torchcno.training.augmentation import AUGMENTATIONS
+from torchcno.training.losses import LOSSES
+from torchcno.training.optimizers import OPTIMIZERS
+from torchcno.training.schedules import SCHEDULES
 
-Optimizer = Literal["adamw", "muon"]
-Schedule = Literal["step", "cosine", "one-cycle"]
-Loss = Literal["relative-l1", "relative-l2", "weighted-l2"]
-Augmentation = Literal["none", "translations", "square", "exchange", "reflections"]
 Fast = Literal["auto", "compiled", "off"]
-
-CHOICES = {
-    "optimizer": Optimizer,
-    "schedule": Schedule,
-    "loss": Loss,
-    "augmentation": Augmentation,
-    "precision": Precision,
-    "fast": Fast,
-}
 
 
 @dataclass(frozen=True)
@@ -31,51 +22,70 @@ class Recipe:
     model and problem; the defaults here are the middle of its tables.
     """
 
-    epochs: int = 1000
-    batch_size: int = 32
-    samples: int | None = None  # the first so many of the training set; None: all
-    optimizer: Optimizer = "adamw"  # muon: AdamW for biases, orthogonal steps for kernels
-    learning_rate: float = 1e-3  # η
-    weight_decay: float = 1e-6  # w
-    schedule: Schedule = "step"  # of η: × γ now and then, down to zero, or once up and down
-    gamma: float = 0.98  # γ, every 10 epochs, for the schedule "step"
-    warmup: float = 0.0  # the part of the run in which the rate grows to η, for "cosine"
-    loss: Loss = "relative-l1"  # to the batch's norm; of L2: to a sample's, weighted: of ∇ too
-    augmentation: Augmentation = "none"  # copies by symmetries that the problem has to have
-    averaging_half_life: float | None = None  # epochs; None: no averaged weights
-    # The last part of the run, in which batch norm keeps its statistics: steps without their noise.
-    frozen_statistics: float = 0.0
-    # Epochs without a better validation error, counted when it is evaluated; None: go on.
-    patience: int | None = 200
-    evaluate_every: int = 1  # epochs
-    checkpoint_every: float = 60.0  # seconds
-    # Of products, and on CUDA: 24 bits, 11, or 11 and 8 with fields stored so (float16, bfloat16).
-    precision: Precision = "tf32"
-    fast: Fast = "auto"  # on CUDA the step is one captured graph; compiled: by torch.compile, too
+    epochs: int = option(1000, "passes over the training samples", above=0)
+    batch_size: int = option(32, "samples per step, over all devices", above=0)
+    samples: int | None = option(
+        None, "train on the first samples only, this many; null: all", above=0
+    )
+    optimizer: str = option(
+        "adamw", "adamw, or muon: orthogonal steps for kernels", choices=OPTIMIZERS
+    )
+    learning_rate: float = option(1e-3, "highest learning rate (η)", above=0)
+    weight_decay: float = option(1e-6, "weight decay (w)", least=0)
+    schedule: str = option(
+        "step",
+        "learning-rate schedule: step (× gamma every 10 epochs), cosine (to zero), one-cycle",
+        choices=SCHEDULES,
+    )
+    gamma: float = option(0.98, "factor of the schedule step, every 10 epochs (γ)", above=0)
+    warmup: float = option(
+        0.0, "part of the run in which the rate grows, for the schedule cosine", least=0, below=1
+    )
+    loss: str = option(
+        "relative-l1",
+        "relative-l1 (to the batch's norm), relative-l2 (to each sample's), weighted-l2 (gradients "
+        "too)",
+        choices=LOSSES,
+    )
+    augmentation: str = option(
+        "none", "transform batches by symmetries that the problem must have", choices=AUGMENTATIONS
+    )
+    averaging_half_life: float | None = option(
+        None, "half-life of the averaged weights, in epochs; null: no averaging", above=0
+    )
+    frozen_statistics: float = option(
+        0.0, "last part of the run, in which batch norm keeps its statistics", least=0, below=1
+    )
+    patience: int | None = option(
+        200, "stop after this many epochs without a better validation error; null: never", above=0
+    )
+    evaluate_every: int = option(1, "epochs between two validation errors", above=0)
+    checkpoint_every: float = option(60.0, "seconds between two checkpoints", least=0)
+    precision: Precision = option(
+        "tf32",
+        "arithmetic on CUDA: 32 (full float32), tf32 (11 bits), fp16-mixed, bf16-mixed (fields are "
+        "stored so, too)",
+        choices=get_args(Precision),
+    )
+    fast: Fast = option(
+        "auto",
+        "on CUDA: auto (a step is one captured graph), compiled (by torch.compile, too), off",
+        choices=get_args(Fast),
+    )
 
     def __post_init__(self) -> None:
-        for name, choices in CHOICES.items():
-            select(dict.fromkeys(get_args(choices)), getattr(self, name), name)
-        for name in ("epochs", "batch_size", "samples", "evaluate_every"):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, int):
-                raise ValueError(f"{name} is {value!r}; use a whole number.")
-        for name in ("epochs", "batch_size", "learning_rate", "gamma", "evaluate_every"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; use a positive number.")
-        for name in ("weight_decay", "warmup", "frozen_statistics", "checkpoint_every"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; use zero or a positive number.")
-        for name in ("samples", "averaging_half_life", "patience"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} is {value}; use a positive number, or null for none.")
-        for name, such_as in (("warmup", 0.01), ("frozen_statistics", 0.1)):
-            if getattr(self, name) >= 1:
-                raise ValueError(
-                    f"{name} is {getattr(self, name):g} of the run; use less than 1, such as "
-                    f"{such_as:g}."
-                )
+        check_options(self)
+
+
+def learning_rate(recipe: Recipe, time: float) -> float:
+    """η at `time`, in epochs since the start: 0 ≤ time < recipe.epochs."""
+    return SCHEDULES[recipe.schedule](
+        time,
+        rate=recipe.learning_rate,
+        epochs=recipe.epochs,
+        gamma=recipe.gamma,
+        warmup=recipe.warmup,
+    )
 
 
 def completed(saved: Mapping[str, Any]) -> dict[str, Any]:

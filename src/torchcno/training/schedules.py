@@ -1,44 +1,38 @@
-"""The learning rate as a function of time, so that a schedule has no state to save."""
+"""The learning rate as a function of time, so that a schedule has no state to save.
+
+A schedule takes the time t in epochs since the start, 0 ≤ t < T, and of what a recipe says the
+numbers that it uses: the highest rate η, the epochs T, γ and the warm-up w, a part of T.
+"""
 
 import math
 from collections.abc import Callable
-
-from torchcno.selection import select
-from torchcno.training.recipe import Recipe
+from typing import Any
 
 STEP_EPOCHS = 10  # between two reductions of the schedule "step"
 ONE_CYCLE_RISE = 0.3  # the part of the run in which the rate grows
 ONE_CYCLE_DIV = 1e4  # the peak over the first rate, and the first over the last
 
 
-def learning_rate(recipe: Recipe, time: float) -> float:
-    """η at `time`, in epochs since the start: 0 ≤ time < recipe.epochs."""
-    return select(SCHEDULES, recipe.schedule, "schedule")(recipe, time)
-
-
-def step(recipe: Recipe, time: float) -> float:
+def step(time: float, *, rate: float, gamma: float, **_: Any) -> float:
     """η γ^⌊t/10⌋."""
-    return recipe.learning_rate * recipe.gamma ** (int(time) // STEP_EPOCHS)
+    return rate * gamma ** (int(time) // STEP_EPOCHS)
 
 
-def cosine(recipe: Recipe, time: float) -> float:
-    """η t/w up to the end w of the warm-up, then η (1 + cos π(t − w)/(T − w)) / 2."""
-    warmup = recipe.warmup * recipe.epochs
-    if time < warmup:
-        return recipe.learning_rate * time / warmup
-    return _between(recipe.learning_rate, 0.0, (time - warmup) / (recipe.epochs - warmup))
+def cosine(time: float, *, rate: float, epochs: int, warmup: float, **_: Any) -> float:
+    """η t/(wT) up to the end wT of the warm-up, then η (1 + cos π(t − wT)/(T − wT)) / 2."""
+    end = warmup * epochs
+    return rate * time / end if time < end else _between(rate, 0.0, (time - end) / (epochs - end))
 
 
-def one_cycle(recipe: Recipe, time: float) -> float:
+def one_cycle(time: float, *, rate: float, epochs: int, **_: Any) -> float:
     """From η/10⁴ up to η in the first 30 % of the run, then down to η/10⁸, each a half cosine.
 
     Smith and Topin (2019), with the constants of section C.2.
     """
-    peak, part = recipe.learning_rate, time / recipe.epochs
-    first = peak / ONE_CYCLE_DIV
+    part, first = time / epochs, rate / ONE_CYCLE_DIV
     if part < ONE_CYCLE_RISE:
-        return _between(first, peak, part / ONE_CYCLE_RISE)
-    return _between(peak, first / ONE_CYCLE_DIV, (part - ONE_CYCLE_RISE) / (1 - ONE_CYCLE_RISE))
+        return _between(first, rate, part / ONE_CYCLE_RISE)
+    return _between(rate, first / ONE_CYCLE_DIV, (part - ONE_CYCLE_RISE) / (1 - ONE_CYCLE_RISE))
 
 
 def _between(start: float, end: float, part: float) -> float:
@@ -46,7 +40,7 @@ def _between(start: float, end: float, part: float) -> float:
     return end + (start - end) * (1 + math.cos(math.pi * part)) / 2
 
 
-SCHEDULES: dict[str, Callable[[Recipe, float], float]] = {
+SCHEDULES: dict[str, Callable[..., float]] = {
     "step": step,
     "cosine": cosine,
     "one-cycle": one_cycle,

@@ -53,9 +53,12 @@ class State:
             "model": self.model.state_dict(),
             "average": self.average.model.state_dict() if self.average else {},
             "best": self.best,
-            "random": _random_state(self.loss_sum.device),
+            "random": {"cpu": torch.get_rng_state()},
             "loss": {"sum": self.loss_sum},
         }
+        device = self.loss_sum.device
+        if device.type == "cuda":
+            groups["random"] = {**groups["random"], "cuda": torch.cuda.get_rng_state(device)}
         for i, entries in self.optimizer.state_dict()["state"].items():
             groups[f"optimizer.{i}"] = entries
         return {
@@ -86,18 +89,7 @@ class State:
         self.best = {name: share(t.to(device), own[name]) for name, t in best.items()}
         self.loss_sum.copy_(groups["loss"]["sum"])
         self.progress = Progress(**progress)
-        _set_random_state(groups["random"], device)
-
-
-def _random_state(device: torch.device) -> dict[str, Tensor]:
-    states = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device)
-    return states
-
-
-def _set_random_state(states: Mapping[str, Tensor], device: torch.device) -> None:
-    torch.set_rng_state(states["cpu"])
-    # A run may go on on another kind of device, where its own seeds of the next epoch take over.
-    if device.type == "cuda" and "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"], device)
+        torch.set_rng_state(groups["random"]["cpu"])
+        # On another kind of device, the seeds of the next epoch take over.
+        if device.type == "cuda" and "cuda" in groups["random"]:
+            torch.cuda.set_rng_state(groups["random"]["cuda"], device)

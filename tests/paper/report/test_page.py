@@ -25,10 +25,10 @@ from torchcno.paper.studies import BUDGETS, efficiency, planned, scaling_series
 from torchcno.paper.tables import all_tables
 from torchcno.runs.audit import RunAudit, audit_report
 from torchcno.runs.config import write_tree
-from torchcno.runs.evidence import Examples, save_examples
+from torchcno.runs.evidence import Examples
+from torchcno.runs.folder import RunFolder
 from torchcno.runs.measurements import RESOLUTIONS, SPECTRA, measure_spectra
 from torchcno.runs.pictures.drawing import data_uri, few_colours, png
-from torchcno.runs.run_files import find_damage
 from torchcno.training import Hardware
 
 PAPER = BUDGETS["paper"]
@@ -177,7 +177,7 @@ def test_a_run_that_is_not_measured_is_missing(tiny_run, tmp_path):
     SPECTRA.make(folder, "cpu")
     assert len(missing(Results(tmp_path), "spectra")) == 5  # the other runs of the study
     arrays = dict(np.load(folder / SPECTRA.file))
-    np.savez(folder / SPECTRA.file, **arrays | {"error": 1.1 * arrays["error"]})
+    np.savez(folder / SPECTRA.file, **arrays | {"weights": np.array("others")})
     assert f"{name} (spectra.npz)" in missing(Results(tmp_path), "spectra")  # of other weights
     assert picture_of(tmp_path, "spectra-navier-stokes").foreign == ("UNet",)
 
@@ -198,7 +198,8 @@ def keep_errors(folder: Path, **splits: list[float]) -> None:
     """Write the errors of samples that a run would keep, and two samples of each split."""
     arrays = {f"{split}/normalized": np.array(values) for split, values in splits.items()}
     np.savez(folder / "errors.npz", **arrays)
-    save_examples({split: Examples(*torch.rand(3, 2, 1, 8, 8)) for split in splits}, folder)
+    examples = {split: Examples(*torch.rand(3, 2, 1, 8, 8)) for split in splits}
+    RunFolder(folder).write_examples(examples)
 
 
 def test_a_figure_of_samples_compares_models_that_have_every_split(finish, tmp_path):
@@ -285,7 +286,6 @@ def test_damaged_runs_are_on_the_page_with_their_remedies(tiny_run, tmp_path):
         assert f"<code>cno study table1 --budget paper --only '{name}'</code>" in page
         assert name in missing(report.results, "table1")
     assert f"<code>cno train --config {mine}/config.yaml --out {mine}-again</code>" in page
-    assert find_damage(tmp_path / "nowhere") is None
 
 
 OTHERS = {  # files beside runs, and how the command begins that makes each

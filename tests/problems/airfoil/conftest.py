@@ -12,9 +12,18 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 @pytest.fixture(params=[10, 15])
 def reference(request) -> dict[str, Tensor]:
-    """Flows of the solver that the authors used, past shapes with 10 and 15 bumps a side."""
+    """Flows of the solver that the authors used, past shapes with 10 and 15 bumps per side.
+
+    In the window of the text, `text_window`, which is not that of the published data.
+    """
     with np.load(FIXTURES / f"airfoil_{request.param}.npz") as arrays:
         return {key: torch.from_numpy(arrays[key]) for key in arrays}
+
+
+@pytest.fixture(scope="session")
+def text_window() -> tuple[tuple[float, float], tuple[float, float]]:
+    """The window of the text, 2.5 chords wide."""
+    return (-0.75, 1.75), (-0.75, 1.75)
 
 
 @pytest.fixture(scope="session")

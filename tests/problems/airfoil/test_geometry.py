@@ -14,8 +14,6 @@ from torchcno.problems.airfoil.geometry import (
     rae2822,
 )
 
-WINDOW = Grid((128, 128), "cell-centred", ((-0.75, 1.75), (-0.75, 1.75)))
-
 
 def test_the_reference_shapes_come_out_to_rounding(reference):
     lower, upper = perturbed(rae2822(), reference["psi"]).surfaces(reference["x"])
@@ -23,8 +21,9 @@ def test_the_reference_shapes_come_out_to_rounding(reference):
     torch.testing.assert_close(upper, reference["y_upper"], rtol=0, atol=1e-15)
 
 
-def test_the_reference_masks_come_out_to_the_pixel(reference):
-    mask = characteristic(perturbed(rae2822(), reference["psi"]), WINDOW)
+def test_the_reference_masks_come_out_to_the_pixel(reference, text_window):
+    grid = Grid((128, 128), "cell-centred", text_window)
+    mask = characteristic(perturbed(rae2822(), reference["psi"]), grid)
     assert torch.equal(mask, reference["mask"])
 
 

@@ -29,13 +29,14 @@ def quick(small):
 
 
 @pytest.mark.parametrize("reference", [10, pytest.param(15, marks=pytest.mark.slow)], indirect=True)
-def test_a_reference_flow_comes_out(reference):
+def test_a_reference_flow_comes_out(reference, text_window):
     """The authors' solver on a like mesh: density to a half percent, drag to a tenth.
 
     Lift is 1.5 to 2.6 % above theirs, whose far field still moves it: see docs/airfoil.md.
     """
     psi = reference["psi"][:1]
-    flow = PROBLEMS["airfoil"](bumps=psi.shape[1] // 2).flow(psi, resolution=128)
+    problem = Airfoil(bumps=psi.shape[1] // 2, window=text_window)
+    flow = problem.flow(psi, resolution=128)
     assert flow.converged.all()
     outside = ~reference["mask"][0]
     assert torch.equal(flow.mask[0, 0], ~outside)
@@ -76,7 +77,21 @@ def test_splits_of_the_paper():
     assert problem.for_split("ood") == Airfoil(bumps=15)
     assert problem.for_split("test") == problem
     assert not problem.normalized
-    assert problem.grid(128).extent == ((-0.75, 1.75), (-0.75, 1.75))
+
+
+@pytest.mark.parametrize("bumps", [10, 15])
+def test_masks_lie_and_weigh_as_the_published_ones(bumps):
+    """Four published masks: columns 13 to 112, the tail in row 32, 753 to 894 cells."""
+    problem = Airfoil(bumps=bumps)
+    grid = problem.grid(128)
+    torch.testing.assert_close(grid.spacing, (1.25 / 128, 1.25 / 128))
+    masks = problem.sample_inputs(grid, 200, Generator().manual_seed(0))[:, 0]
+    columns = masks.amax(1).nonzero()[:, 1]
+    assert (columns.min(), columns.max()) == (13, 112)
+    assert (masks[:, :, 112].nonzero()[:, 1] == 32).all()
+    cells = masks.sum((1, 2))
+    assert cells.mean() - 1.5 * cells.std() < 753 < 894 < cells.mean() + 1.5 * cells.std()
+    assert ((cells > 750) & (cells < 900)).double().mean() > 0.55
 
 
 def test_gpu_batches_compute_few_flows_in_vain():
@@ -143,12 +158,11 @@ def test_flows_that_never_settle_are_an_error(quick):
         hopeless.solve(hopeless.sample_inputs(hopeless.grid(16), 1, Generator().manual_seed(0)))
 
 
-def test_the_window_can_be_chosen(quick):
-    near = replace(quick, window=((-0.35, 0.75), (0.0, 1.1)))
+def test_the_window_can_be_chosen(quick, text_window):
     psi = torch.full((1, 20), 0.5, dtype=torch.float64)
-    wide, close = quick.flow(psi, 128), near.flow(psi, 128)
-    assert close.mask.sum() > 4 * wide.mask.sum()
-    assert torch.equal(close.lift, wide.lift)
+    wide, near = (p.flow(psi, 128) for p in (replace(quick, window=text_window), quick))
+    assert near.mask.sum() / wide.mask.sum() == pytest.approx(4, rel=0.05)  # a quarter of the area
+    assert torch.equal(near.lift, wide.lift)
 
 
 def test_bad_input_is_refused(quick):

@@ -36,7 +36,7 @@ def search(data: Path, **training: object) -> Search:
 def main(data: str, out: str, trials: str, storage: str | None = None) -> None:
     """Do it, with jobs in this process."""
     torch.set_num_threads(1)
-    jobs.perform = lambda request, environment: jobs.answer(request)
+    jobs.run_in_process = lambda request, environment: jobs.run_request(request)
     run_search(search(Path(data)), out, int(trials), Means(storage=storage))
 
 

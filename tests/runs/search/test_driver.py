@@ -17,7 +17,8 @@ import pytest
 from optuna.study import Study
 from optuna.trial import TrialState
 
-from torchcno.runs.config import RunConfig, read_config, read_tree, write_tree
+from torchcno.runs.config import RunConfig, read_tree, write_tree
+from torchcno.runs.folder import read_config
 from torchcno.runs.search import driver
 from torchcno.runs.search.driver import Means, run_search
 from torchcno.runs.search.report import best_of, trial_rows, write_report
@@ -52,7 +53,7 @@ def alone(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, 
     folder = tmp_path_factory.mktemp("alone")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver, "LOOK", 0.05)
-        patch.setattr("torchcno.runs.jobs.perform", lambda r, e: small.jobs.answer(r))
+        patch.setattr("torchcno.runs.jobs.run_in_process", lambda r, e: small.jobs.run_request(r))
         study = run_search(small.search(data), folder, small.TRIALS)
     return study, folder
 
@@ -100,7 +101,7 @@ def test_a_search_may_be_moved(alone, data, tmp_path):
 def test_there_are_no_more_trials_than_configurations(data, tmp_path, monkeypatch):
     monkeypatch.setattr(driver, "LOOK", 0.05)
     diverged = {"state": "diverged", "error": "the loss is nan."}
-    monkeypatch.setattr("torchcno.runs.jobs.perform", lambda r, e: diverged)
+    monkeypatch.setattr("torchcno.runs.jobs.run_in_process", lambda r, e: diverged)
     study = run_search(small.search(data), tmp_path, 99)
     assert len(study.trials) == len({tuple(t.params.items()) for t in study.trials}) == 12
 
@@ -211,7 +212,7 @@ def test_successive_halving_stops_what_lags(data, tmp_path, monkeypatch):
         return {"state": "finished"}
 
     monkeypatch.setattr(driver, "LOOK", 0.05)
-    monkeypatch.setattr("torchcno.runs.jobs.perform", pretend)
+    monkeypatch.setattr("torchcno.runs.jobs.run_in_process", pretend)
     study = run_search(search, tmp_path, 4)
     for trial in study.trials:
         learns = trial.params["train.learning_rate"] == good
@@ -274,7 +275,7 @@ def test_a_trial_that_another_process_has_closed_stays_as_it_is(data, tmp_path, 
 
     monkeypatch.setattr(driver, "LOOK", 0.05)
     monkeypatch.setattr(driver, "CLAIM", 0.0)
-    monkeypatch.setattr("torchcno.runs.jobs.perform", slow)
+    monkeypatch.setattr("torchcno.runs.jobs.run_in_process", slow)
     (trial,) = run_search(search, tmp_path, 1).trials
     assert (trial.state, trial.value) == (TrialState.COMPLETE, 0.5)
     assert not driver.claim(optuna.trial.Trial(open_study(search, tmp_path), trial._trial_id))
@@ -283,11 +284,11 @@ def test_a_trial_that_another_process_has_closed_stays_as_it_is(data, tmp_path, 
 def test_what_failed_here_is_tried_again_later(data, tmp_path, monkeypatch):
     monkeypatch.setattr(driver, "LOOK", 0.05)
     broken = {"state": "failed", "error": "the disk is full."}
-    monkeypatch.setattr("torchcno.runs.jobs.perform", lambda r, e: broken)
+    monkeypatch.setattr("torchcno.runs.jobs.run_in_process", lambda r, e: broken)
     study = run_search(small.search(data), tmp_path, 2)
     with pytest.raises(ValueError, match=r"none of 2 trials finished\. Trial 0: the disk is full"):
         best_of(trial_rows(study, 2))
-    monkeypatch.setattr("torchcno.runs.jobs.perform", lambda r, e: small.jobs.answer(r))
+    monkeypatch.setattr("torchcno.runs.jobs.run_in_process", lambda r, e: small.jobs.run_request(r))
     study = run_search(small.search(data), tmp_path, 2)
     assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 2
 

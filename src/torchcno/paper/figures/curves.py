@@ -42,7 +42,9 @@ from torchcno.paper.tables import (
     series_errors,
     series_title,
 )
-from torchcno.runs.measurements import RESOLUTIONS, SAME_WEIGHTS, SPECTRA, Spectra
+from torchcno.runs.audit import RunAudit
+from torchcno.runs.folder import SAME_WEIGHTS
+from torchcno.runs.measurements import RESOLUTIONS, SPECTRA, Spectra
 from torchcno.runs.pictures.drawing import COLOURS, INK, STYLE, panels, strokes, tidy
 from torchcno.runs.pictures.efficiency import Size, draw_efficiency
 from torchcno.runs.pictures.equivalence import draw_audits, draw_resolutions
@@ -309,7 +311,7 @@ def audit_pictures(results: Results) -> Iterator[Picture]:
         records = {a.name: results.finished.get(a.name) for a in found}
         problem = next((record["problem"] for record in records.values() if record), None)
         titles = {run.name: t for t, run in compared(results, problem).items()} if problem else {}
-        foreign = [a.name for a in found if not _is_same(a.error, records[a.name])]
+        foreign = [a.name for a in found if not _is_of(a, records[a.name])]
         audits = [
             replace(a, name=titles.get(a.name, a.name)) for a in found if a.name not in foreign
         ]
@@ -331,10 +333,14 @@ def audit_pictures(results: Results) -> Iterator[Picture]:
         )
 
 
-def _is_same(audited: float | None, record: Record | None) -> bool:
-    """Whether an audit with this test error was made with a run's weights; unknown: yes."""
-    error = record.error("test") if record else None
-    return audited is None or error is None or abs(audited - error) <= SAME_WEIGHTS * error
+def _is_of(audit: RunAudit, record: Record | None) -> bool:
+    """Whether an audit was made with a run's weights: by their hash, else by the test error."""
+    weights, error = (record["weights"], record.error("test")) if record else (None, None)
+    if audit.weights is not None and weights is not None:
+        return bool(audit.weights == weights)
+    if audit.error is None or error is None:  # nobody knows
+        return True
+    return abs(audit.error - error) <= SAME_WEIGHTS * error
 
 
 FIGURES: dict[str, Maker] = {

@@ -23,13 +23,14 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from torchcno.data.samples import Samples
 from torchcno.runs.evaluate import EVALUATED
-from torchcno.runs.job_process import Answer, stop
+from torchcno.runs.folder import RunFolder
+from torchcno.runs.job_process import Answer, request_stop
 from torchcno.runs.jobs import (
     Job,
     Outcome,
     Workers,
     outcome_of,
-    stopping_on_error,
+    stop_on_error,
     workers,
 )
 from torchcno.runs.search.space import parameters_of
@@ -39,7 +40,6 @@ from torchcno.runs.search.study import (
     refuse_another_search,
     trial_folder,
 )
-from torchcno.training.run_folder import RunFolder
 
 CLAIM = 30.0  # seconds between two confirmations of a claim
 FORFEIT = 120.0  # seconds without one after which a trial is anyone's
@@ -108,7 +108,7 @@ class _Driver:
         """Work until nothing is left to do, here or elsewhere."""
         report = on_update or (lambda study: None)
         try:
-            with stopping_on_error(self.running):
+            with stop_on_error(self.running):
                 self.start_trials()
                 report(self.study)
                 while self.running or self.others_at_work():
@@ -181,7 +181,7 @@ class _Driver:
         for folder, trial in self.trial_of.items():
             if self.search.pruner != "none" and lags(trial, folder):
                 self.pruned.add(trial.number)
-                stop(folder)
+                request_stop(folder)
         if time.monotonic() - self.confirmed > CLAIM:
             self.confirmed = time.monotonic()
             for trial in self.trial_of.values():

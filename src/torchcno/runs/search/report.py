@@ -15,6 +15,7 @@ from torchcno.disk import write_atomically, write_json
 from torchcno.models import TITLES
 from torchcno.runs.config import write_tree
 from torchcno.runs.evaluate import evaluate_run
+from torchcno.runs.folder import RunFolder
 from torchcno.runs.pictures.drawing import png
 from torchcno.runs.pictures.efficiency import Size, draw_efficiency
 from torchcno.runs.search.study import Search, trial_folder
@@ -121,7 +122,7 @@ def _found(best: TrialRow, folder: Path) -> Path:
     """Where the run of the best trial lies: in its search, which may have been moved, or beyond."""
     places = trial_folder(folder.absolute(), best.number), Path(best.folder)
     for place in places:
-        if (place / "model.safetensors").exists():
+        if RunFolder(place).weights.exists():
             return place
     raise ValueError(
         f"the best trial, {best.number}, lies in {best.folder} of another machine; "

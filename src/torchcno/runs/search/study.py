@@ -19,10 +19,10 @@ from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
 
 from torchcno.disk import locked
 from torchcno.runs.config import read_tree, section, write_tree
+from torchcno.runs.folder import RunFolder
 from torchcno.runs.search.space import Space
 from torchcno.selection import select
 from torchcno.training.recipe import EITHER_WAY, Recipe, completed
-from torchcno.training.run_folder import RunFolder
 
 SamplerName = Literal["random", "tpe"]
 PrunerName = Literal["none", "halving"]

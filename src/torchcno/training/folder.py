@@ -1,9 +1,9 @@
-"""The files of a run: metrics.jsonl, model.safetensors and checkpoint/."""
+"""The files of a training: metrics.jsonl, model.safetensors and checkpoint/."""
 
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,52 +13,33 @@ from torchcno.training.checkpoint import load_tensors, save_tensors
 from torchcno.training.state import Progress
 
 
-@dataclass(frozen=True)
-class RunFolder:
-    """A folder in which one run keeps its rows, its best weights and its state."""
+class TrainingFolder:
+    """A folder in which `fit` keeps its rows, its best weights and its state."""
 
-    path: Path
-
-    @property
-    def metrics(self) -> Path:
-        """A row of JSON an epoch."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def weights(self) -> Path:
-        """The best weights on validation."""
-        return self.path / "model.safetensors"
-
-    @property
-    def checkpoint(self) -> Path:
-        """Everything that a run needs to go on."""
-        return self.path / "checkpoint" / "state.safetensors"
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.metrics = self.path / "metrics.jsonl"  # a row of JSON per epoch
+        self.weights = self.path / "model.safetensors"  # the best ones on validation
+        self.checkpoint = self.path / "checkpoint" / "state.safetensors"  # all to go on from
+        self.traces: tuple[Path, ...] = (self.metrics, self.checkpoint.parent)
 
     @property
     def has_begun(self) -> bool:
-        """Whether the folder holds a run; a configuration alone is one that never began.
-
-        One whose data could not be made, say.
-        """
-        names = (self.metrics.name, "checkpoint", "result.json")
-        return any((self.path / name).exists() for name in names)
+        """Whether a training began here. Weights alone are those of an export, say."""
+        return any(trace.exists() for trace in self.traces)
 
     def claim(self) -> None:
-        """Start a new run here; refuse where there is one."""
+        """Start a new training here; refuse to write over another."""
         if self.has_begun:
             raise ValueError(
-                f"{self.path} holds a run already; go on with it (`cno resume {self.path}`) "
-                "or choose another folder."
+                f"{self.path} holds a run already; go on with it (`cno resume {self.path}`, or "
+                "resume=True) or choose another folder."
             )
-        self.refuse_weights()
-        self.path.mkdir(parents=True, exist_ok=True)
-
-    def refuse_weights(self) -> None:
-        """Refuse to write over weights without a run: those of `cno export`, say."""
         if self.weights.exists():
             raise ValueError(
                 f"{self.weights} is there, without the run that made it; choose another folder."
             )
+        self.path.mkdir(parents=True, exist_ok=True)
 
     def append(self, row: Mapping[str, Any]) -> int:
         """Add a row to the metrics; the bytes they have now."""
@@ -80,18 +61,11 @@ class RunFolder:
             with self.metrics.open("rb") as file:
                 os.fsync(file.fileno())
         save_tensors(self.checkpoint, state, note)
-        self.save_best(best)
-
-    def save_best(self, best: Mapping[str, Tensor]) -> None:
-        """Put the best weights in their file, where there are any yet."""
         if best:
             save_tensors(self.weights, best)
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """State and note of the last `save`; None where there was none.
-
-        Weights without a checkpoint are refused: to begin again would be to write over them.
-        """
+        """State and note of the last `save`; None where there was none."""
         self.refuse_lone_weights()
         if not self.checkpoint.exists():
             return None
@@ -112,7 +86,7 @@ class RunFolder:
         return state, note
 
     def refuse_lone_weights(self) -> None:
-        """Refuse to go on where there are weights and no checkpoint."""
+        """Refuse weights without a checkpoint: to begin again would be to write over them."""
         if self.weights.exists() and not self.checkpoint.exists():
             raise ValueError(
                 f"{self.weights} is there, and no {self.checkpoint} to go on from: it was removed, "
@@ -135,7 +109,7 @@ class RunFolder:
             for left in path.parent.glob(f"{path.name}.*.part"):  # by a kill in mid-write
                 left.unlink(missing_ok=True)
         if best:
-            self.save_best(best)  # in place of the others: a full disk leaves those
+            save_tensors(self.weights, best)  # in place of the others: a full disk leaves those
         else:
             self.weights.unlink(missing_ok=True)
 

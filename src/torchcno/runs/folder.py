@@ -1,0 +1,365 @@
+"""The folder of a run: the only place that knows its files and its state.
+
+config.yaml         the whole configuration, every field resolved
+metrics.jsonl       a row per epoch
+tensorboard/        the rows as curves, where the configuration asks for them
+model.safetensors   the weights that did best on validation
+model.json          what they are the weights of: model, configuration, normalisation, grid
+checkpoint/         everything to go on with an interrupted run
+result.json         errors in and out of distribution, speed, size, and the hash of the weights
+errors.npz          the relative L1 error of every sample, by split and space
+examples.npz        some samples of each split with their predictions
+resolution.json     errors on many grids, where a study measured them
+spectra.npz         spectra of truth and prediction, where a study measured them
+"""
+
+import hashlib
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from torchcno.data.dataset import Normalization
+from torchcno.disk import locked, read_json, write_arrays
+from torchcno.evaluation.errors import published_error
+from torchcno.evaluation.resolution import ResolutionCurve
+from torchcno.grids import Grid
+from torchcno.metrics import Mask
+from torchcno.operators.layout import laid_out
+from torchcno.runs.config import RunConfig, check_format, differences, read_tree
+from torchcno.runs.evidence import Evaluation, Examples
+from torchcno.runs.operator import TrainedOperator
+from torchcno.runs.plain import from_plain, to_plain
+from torchcno.runs.presets import model_class
+from torchcno.training.checkpoint import load_into, load_tensors
+from torchcno.training.folder import TrainingFolder
+from torchcno.training.hardware import Hardware, is_first_process
+
+FolderState = Literal["new", "begun", "finished", "damaged"]
+Mode = Literal["new", "resume", "either"]
+
+RESOLUTION_FILE, SPECTRA_FILE = "resolution.json", "spectra.npz"  # of studies
+
+# What result.json of a finished run says at least.
+KEYS = ("problem", "model", "parameters", "seconds_per_epoch", "best_validation_error",
+        "inference", "device", "versions", "errors")  # fmt: skip
+# How far errors of the same weights may differ, relatively: by TF32 on one device and float32 on
+# another, say.
+SAME_WEIGHTS = 0.02
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file that cannot be read."""
+
+    file: Path
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.file} cannot be read ({self.why})"
+
+
+def damage_of(path: Path, read: Callable[[Path], object]) -> Damage | None:
+    """Why `read` cannot read a file; None where it can, or where there is no file."""
+    if path.exists():
+        try:
+            read(path)
+        except Exception as error:  # a broken file makes its reader raise anything
+            lacks = f"it lacks {error}" if isinstance(error, KeyError) else ""
+            words = lacks or str(error) or type(error).__name__
+            return Damage(path, words.replace(str(path), "it").strip().rstrip("."))
+    return None
+
+
+class RunFolder(TrainingFolder):
+    """The folder of one run: its state, its files, and the right to work on it."""
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path)
+        self.config_file = self.path / "config.yaml"
+        self.model_file = self.path / "model.json"
+        self.result_file = self.path / "result.json"
+        self.errors_file = self.path / "errors.npz"
+        self.examples_file = self.path / "examples.npz"
+        self.resolution_file = self.path / RESOLUTION_FILE
+        self.spectra_file = self.path / SPECTRA_FILE
+        self.curves = self.path / "tensorboard"
+        self.traces += (self.result_file,)  # a configuration alone: its data could not be made
+
+    @property
+    def state(self) -> FolderState:
+        """A run with a file that cannot be read is damaged, whatever the others say."""
+        if not self.has_begun:
+            return "new"
+        if self.damage() is not None:
+            return "damaged"
+        return "finished" if self.result_file.exists() else "begun"
+
+    @contextmanager
+    def open(self, config: RunConfig, mode: Mode) -> Iterator[dict[str, Any] | None]:
+        """Lock the folder for work on the run of `config`; its result, if it is finished already.
+
+        new      there must be no run yet
+        resume   what is there goes on
+        either   this run, whatever part of it is done; who finds another process there waits
+
+        Every other folder is refused with what to do.
+        """
+        with self.lock(config.hardware, wait=mode == "either") as is_first:
+            if is_first:
+                yield self._check(config, mode)
+            else:  # which follows the first; its own answer is no result
+                yield {} if mode == "resume" and self._check(config, mode) is not None else None
+
+    @contextmanager
+    def lock(self, hardware: Hardware, wait: bool = False) -> Iterator[bool]:
+        """One process at a time in the folder; whether this one writes there.
+
+        Of the processes of one run the first locks the folder for all of them, and writes.
+        """
+        if not is_first_process(hardware):
+            yield False
+            return
+        self.path.mkdir(parents=True, exist_ok=True)
+        with locked(self.path, wait):
+            yield True
+
+    def _check(self, config: RunConfig, mode: Mode) -> dict[str, Any] | None:
+        """The result of a finished run; None where it is to begin or to go on; else refuse."""
+        if mode != "resume" and not self.has_begun:
+            self.claim()
+            return None
+        if mode != "resume":
+            self.refuse_another(config)
+        if mode == "new":
+            what = f"go on with it: cno resume {self.path}"
+            if self.result_file.exists():
+                what = f"it is finished (cno evaluate {self.path}). Choose another folder."
+            raise ValueError(f"{self.path} holds this run already; {what}")
+        damage = damage_of(self.result_file, _check_result)
+        if damage is None and self.result_file.exists():
+            return self.result()
+        if damage is not None and not self.checkpoint.exists():
+            raise ValueError(
+                f"{damage}, and there is no {self.checkpoint} to go on from; bring one of them "
+                f"back, or train anew: {self.command_to_train_again()}"
+            )
+        self.refuse_lone_weights()  # before anything there is written anew
+        return None
+
+    def refuse_another(self, config: RunConfig) -> None:
+        """Refuse another run than that of `config`, or one that cannot be read.
+
+        Neither is written over. Where the data lie and what computes may differ: a run may go on on
+        another machine.
+        """
+        anew = f"or move {self.path} away, and the same command makes the run anew."
+        damage = self.damage()
+        if damage is not None:
+            raise ValueError(f"{damage}; bring the file back, {anew}")
+        if not self.config_file.exists():
+            raise ValueError(
+                f"{self.path} holds a run without its {self.config_file.name}, as `train_on` makes "
+                f"it; choose another folder, bring the file back, {anew}"
+            )
+        changed = differences(self.config(), config)
+        if changed:
+            words = ", ".join(f"{key} is {a}, not {b}" for key, (a, b) in changed.items())
+            raise ValueError(
+                f"{self.path} holds another run: {words}; choose another folder, go on with that "
+                f"run (cno resume {self.path}), {anew}"
+            )
+
+    def refuse_another_operator(self, operator: TrainedOperator) -> None:
+        """Refuse another network, scaling or grid than those that the run here began with."""
+        there, path = read_json(self.existing(self.model_file)), self.model_file
+        same = "give the same to go on, or start a new run in another folder."
+        kind = there["model"]
+        if kind != operator.model:
+            raise ValueError(f"{path} is of the model {kind}, not {operator.model}; {same}")
+        given = {
+            "config": operator.network.config,
+            "normalization": operator.normalization,
+            "grid": operator.grid,
+        }
+        for part, value in given.items():
+            before, now = to_plain(from_plain(type(value), there[part], part)), to_plain(value)
+            changed = [f"{k} {before[k]}, not {now[k]}" for k in now if before[k] != now[k]]
+            if changed:
+                raise ValueError(f"{path} has another {part}: {', '.join(changed)}; {same}")
+
+    def config(self) -> RunConfig:
+        """The configuration."""
+        return RunConfig.from_tree(read_tree(self.existing(self.config_file)))
+
+    def result(self) -> dict[str, Any] | None:
+        """What the run came to; None where it is not finished."""
+        return read_json(self.result_file) if self.result_file.exists() else None
+
+    def operator(self, device: str | torch.device = "cpu") -> TrainedOperator:
+        """The trained operator, in evaluation mode."""
+        path, weights_path = self.existing(self.model_file), self.existing(self.weights)
+        description = read_json(path)
+        check_format(description, path)
+        try:
+            model = model_class(description["model"])
+            operator = TrainedOperator(
+                model(from_plain(model.Config, description["config"], "config")),
+                from_plain(Normalization, description["normalization"], "normalization"),
+                from_plain(Grid, description["grid"], "grid"),
+                description["model"],
+                description["problem"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} does not describe a model: {error}") from error
+        weights, _ = load_tensors(weights_path)
+        load_into(operator.network, weights, weights_path)
+        laid_out(operator.network)
+        return operator.eval().to(device)
+
+    def hash_weights(self) -> str:
+        """The sha256 of the file of weights: a measurement names by it what it measured."""
+        return hashlib.sha256(self.weights.read_bytes()).hexdigest()
+
+    def has_weights(self, digest: str | None, error: float | None) -> bool:
+        """Whether a measurement was made with the weights of this finished run.
+
+        By their hash. Where the run or the measurement was made before hashes were kept: by the
+        published error on test data, in percent; if that is not known either, nobody knows: yes.
+        """
+        result = read_json(self.result_file)
+        if digest is not None and "weights" in result:
+            return bool(digest == result["weights"])
+        test = result["errors"].get("test")
+        if error is None or test is None:
+            return True
+        return abs(error - published_error(test)) <= SAME_WEIGHTS * published_error(test)
+
+    def errors(self, split: str, space: str = "normalized") -> NDArray[Any] | None:
+        """The relative L1 error of every sample, a fraction; None where there is none."""
+        return _read_arrays(self.errors_file).get(f"{split}/{space}")
+
+    def examples(self, split: str) -> Examples | None:
+        """The samples that the run keeps of `split`; None where there are none."""
+        start, arrays = f"{split}/", _read_arrays(self.examples_file)
+        own = {name.removeprefix(start): a for name, a in arrays.items() if name.startswith(start)}
+        return Examples.from_arrays(own) if own else None
+
+    def write_evidence(self, evaluations: Sequence[Evaluation], mask: Mask | None) -> None:
+        """Keep the errors of every sample, and some samples with their predictions."""
+        errors = {
+            f"{one.split}/{space}": samples.float().cpu().numpy()
+            for one in evaluations
+            for space, samples in one.errors["relative_l1"].items()
+        }
+        write_arrays(errors, self.errors_file)
+        self.write_examples({one.split: Examples.first_of(one, mask) for one in evaluations})
+
+    def write_examples(self, examples: Mapping[str, Examples]) -> None:
+        """Keep some samples by split."""
+        arrays = {
+            f"{split}/{name}": array
+            for split, some in examples.items()
+            for name, array in some.to_arrays().items()
+        }
+        write_arrays(arrays, self.examples_file)
+
+    def resolutions(self, name: str = "") -> ResolutionCurve | None:
+        """The published error against the resolution; None where it was not measured."""
+        if not self.resolution_file.exists():
+            return None
+        found = read_json(self.resolution_file)
+        errors = {int(n): published_error(one) for n, one in found["errors"]["test"].items()}
+        refused = {int(n): why for n, why in found["refused"].items()}
+        return ResolutionCurve(name, found["training_resolution"], errors, refused)
+
+    def damage(self) -> Damage | None:
+        """The first file that is there and cannot be read."""
+        readers: dict[Path, Callable[[Path], object]] = {
+            self.config_file: lambda _: self.config(),
+            self.result_file: _check_result,
+            self.errors_file: _check_arrays,
+            self.examples_file: _check_arrays,
+            self.resolution_file: lambda _: self.resolutions(),
+            self.spectra_file: _check_arrays,
+        }
+        found = (damage_of(path, read) for path, read in readers.items())
+        return next((damage for damage in found if damage is not None), None)
+
+    def existing(self, file: Path) -> Path:
+        """`file`, if it is there; else what to do about it."""
+        if not self.path.is_dir():
+            what = "is no folder" if self.path.exists() else "does not exist"
+            raise FileNotFoundError(f"{self.path} {what}; name the --out folder of a run.")
+        if file.is_file():
+            return file
+        remedy = "name the --out folder of a run."
+        if self.config_file.is_file() and not self.result_file.exists():
+            remedy = f"the run is not finished. Go on with it: cno resume {self.path}"
+        elif self.config_file.is_file():
+            again = self.command_to_train_again()
+            remedy = f"the run came without its weights. Train them: {again}"
+        elif self.model_file.is_file():
+            remedy = (
+                "it holds a network and no run of `cno train`: `cno predict` takes it, and "
+                "`torchcno.load` in Python."
+            )
+        raise FileNotFoundError(f"{self.path} has no {file.name}; {remedy}")
+
+    def command_to_train_again(self) -> str:
+        """What trains the same run in a folder beside this one."""
+        return f"cno train --config {self.config_file} --out {self.path}-again"
+
+
+def read_config(folder: str | Path) -> RunConfig:
+    """The configuration of a run folder."""
+    return RunFolder(folder).config()
+
+
+def load(folder: str | Path, device: str | torch.device = "cpu") -> TrainedOperator:
+    """The trained operator of a run folder, in evaluation mode.
+
+    >>> operator = load("runs/p1")
+    >>> v = operator.predict(u)  # physical values, any resolution
+    """
+    return RunFolder(folder).operator(device)
+
+
+def check_errors(errors: Mapping[str, Any]) -> None:
+    """Refuse errors by split of which one has not what tables show."""
+    for split, summary in errors.items():
+        try:
+            published_error(summary)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"it has no errors of {split}") from error
+
+
+def _check_result(path: Path) -> None:
+    """Refuse a result that does not say what it has to."""
+    result = read_json(path)
+    lacking = [key for key in KEYS if key not in result]
+    if lacking:
+        raise ValueError(f"it lacks {', '.join(lacking)}")
+    check_errors(result["errors"])
+
+
+def _check_arrays(path: Path) -> None:
+    """Read an archive of arrays to its end: every part of it has a checksum."""
+    with zipfile.ZipFile(path) as archive:
+        bad = archive.testzip()
+    if bad is not None:
+        raise ValueError(f"{bad} in it is damaged")
+
+
+def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of a file; none where there is no file."""
+    if not path.exists():
+        return {}
+    with np.load(path) as arrays:
+        return dict(arrays)
