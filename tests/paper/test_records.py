@@ -83,7 +83,7 @@ def test_a_folder_goes_before_the_row_of_its_name(results):
     assert '"parameters":7' in (results / TABLE).read_text()
 
 
-def test_a_study_leaves_alone_what_the_table_has(results):
+def test_a_study_leaves_alone_what_the_table_has(results, monkeypatch):
     """Of the same configuration and measured as it is wanted; a folder is asked itself."""
     config = RunFolder(results / "runs" / NAMES[0]).config()
     wanted = dict.fromkeys([*NAMES, "poisson-unet-paper-0"], config)
@@ -93,6 +93,8 @@ def test_a_study_leaves_alone_what_the_table_has(results):
     assert find_recorded(results, wanted) == set(NAMES)
     assert find_recorded(results, wanted, SPECTRA) == {NAMES[0]}
     assert find_recorded(results, {NAMES[0]: replace(config, seed=1)}) == set()
+    monkeypatch.setattr(type(config.problem), "version", 99)  # other data of the same constants
+    assert find_recorded(results, wanted) == set()
 
 
 @pytest.mark.parametrize("file", [TABLE, "arrays/poisson.npz"])

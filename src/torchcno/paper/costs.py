@@ -1,8 +1,7 @@
 """What runs will cost, before they start."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,7 +9,8 @@ import torch
 
 from torchcno.paper.records import TABLE, read_table
 from torchcno.paper.studies import PlannedRun
-from torchcno.runs.config import RunConfig
+from torchcno.problems import PROBLEMS
+from torchcno.runs.config import RunConfig, read_tree
 from torchcno.runs.folder import RunFolder
 from torchcno.runs.jobs import Job, find_outcome
 from torchcno.runs.measurements import Measurement
@@ -18,7 +18,6 @@ from torchcno.runs.operator import pick_device
 from torchcno.runs.presets import parameter_count
 from torchcno.training.hardware import device_name
 
-Finished = tuple[Mapping[str, Any], Callable[[], RunConfig]]  # what a run came to, and what it was
 Basis = Literal["finished", "trained", "measured", "guessed", "refused"]
 
 # Seconds of training a sample, a real parameter and a grid of 64²: the CNO of the Navier-Stokes
@@ -61,14 +60,11 @@ def estimate(
     there = (RunFolder(path) for path in sorted(folder.glob("*")))
     known = (run for run in there if run.config_file.exists() and run.state == "finished")
     rows, _ = read_table(folder.parent / TABLE)
-    results: list[Finished] = [
-        *((row, partial(RunConfig.from_tree, row["config"])) for row in rows if row["config"]),
-        *((run.result() or {}, run.config) for run in known),
-    ]
+    rows += [{**(run.result() or {}), "config": read_tree(run.config_file)} for run in known]
     return {
         run.name: _settled_cost(Job(folder / run.name, run.config), measurement)
         or _begun_cost(run, folder / run.name, around)
-        or _cost(run, around, results, cluster)
+        or _cost(run, around, [row for row in rows if row["config"]], cluster)
         for run in runs
     }
 
@@ -95,16 +91,16 @@ def _begun_cost(run: PlannedRun, folder: Path, around: float) -> Cost | None:
     return Cost(around + left * sum(epochs) / len(epochs), "measured")
 
 
-def _cost(run: PlannedRun, around: float, results: Sequence[Finished], cluster: bool) -> Cost:
+def _cost(run: PlannedRun, around: float, rows: Sequence[Mapping[str, Any]], cluster: bool) -> Cost:
     """The cost of a run that is to be trained from the beginning."""
     config = run.config
     accelerator = config.hardware.accelerator
     kind, name = _device("cuda" if cluster and accelerator == "auto" else accelerator)
     rates = [
-        result["seconds_per_epoch"] / work_an_epoch(its_config())
-        for result, its_config in results
-        if (result["problem"], result["model"]) == (config.problem.name, config.model)
-        and result["device"] == name
+        row["seconds_per_epoch"] / _work_of_row(row)
+        for row in rows
+        if (row["problem"], row["model"]) == (config.problem.name, config.model)
+        and row["device"] == name
     ]
     rate = min(rates) if rates else GUESS[kind]
     seconds = around + rate * work_an_epoch(config) * config.train.epochs
@@ -124,3 +120,10 @@ def work_an_epoch(config: RunConfig) -> float:
     samples = config.train.samples or config.problem.samples["train"]
     parameters = parameter_count(config.model, config.architecture).reals
     return samples * parameters * (config.resolution / 64) ** 2
+
+
+def _work_of_row(row: Mapping[str, Any]) -> float:
+    """The same of a finished run, whatever version wrote its configuration."""
+    samples = row["config"]["train"].get("samples") or PROBLEMS[row["problem"]].samples["train"]
+    parameters = row.get("real_parameters", row["parameters"])
+    return float(samples * parameters * (row["config"]["resolution"] / 64) ** 2)

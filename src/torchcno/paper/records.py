@@ -293,15 +293,29 @@ def find_recorded(
     A row counts if it is of the same configuration and has the measurement that is wanted.
     """
     rows, _ = read_table(folder / TABLE)
-    there = {row["name"]: row for row in rows if row["group"] == "runs" and row["config"]}
+    there = {row["name"]: row for row in rows if row["group"] == "runs"}
     return {
         name
         for name, config in planned.items()
         if (row := there.get(name)) is not None
         and not (folder / "runs" / name).exists()
         and (measurement is None or measurement.file in row["measured"])
-        and not differences(RunConfig.from_tree(row["config"]), config)
+        and not find_changes(row, config)
     }
+
+
+def find_changes(row: Mapping[str, Any], planned: RunConfig) -> list[str]:
+    """What makes the run of a row another than the planned one, in words; of the same: nothing."""
+    if row["config"] is None:
+        return ["its configuration is not there"]
+    try:
+        changed = differences(RunConfig.from_tree(row["config"]), planned)
+    except (ValueError, TypeError) as error:  # of a version that had other fields
+        return [f"its configuration cannot be read ({error})"]
+    there, meant = row.get("data_version"), planned.problem.version
+    if there not in (None, meant):  # None: of before it was kept
+        changed["version of the data"] = there, meant
+    return [f"{key} is {there}, not {meant}" for key, (there, meant) in changed.items()]
 
 
 def _read_undamaged(folder: Path) -> Records:

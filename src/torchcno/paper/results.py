@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 
 from torchcno.disk import read_json
 from torchcno.paper.files import KINDS, LINEAR, Kind
-from torchcno.paper.records import Record, Records, known_error, read_records
+from torchcno.paper.records import Record, Records, find_changes, known_error, read_records
 from torchcno.paper.studies import BUDGETS, STUDIES, Budget, PlannedRun, Study, planned
-from torchcno.runs.config import differences
 from torchcno.runs.folder import Damage, RunFolder, damage_of
 
 T = TypeVar("T")
@@ -151,7 +150,10 @@ class Results:
         found: dict[str, list[str]] = {}
         for name, record in self.finished.items():
             if name in by_name:
-                words = [*_not_finite(record["errors"]), *_changed(record, by_name[name])]
+                words = [
+                    *_not_finite(record["errors"]),
+                    *find_changes(record.row, by_name[name].config),
+                ]
                 if words:
                     found.setdefault("; ".join(words), []).append(name)
         return found
@@ -170,17 +172,6 @@ class Results:
     @cached_property
     def _benches(self) -> list[dict[str, Any]]:
         return [_bench(path) for path in sorted(self.folder.glob("bench-*.json"))]
-
-
-def _changed(record: Record, run: PlannedRun) -> list[str]:
-    try:
-        config = record.config
-    except (ValueError, TypeError) as error:  # of a version that had other fields
-        return [f"its configuration cannot be read ({error})"]
-    if config is None:
-        return ["its configuration is not there"]
-    changed = differences(config, run.config)
-    return [f"{key} is {there}, not {meant}" for key, (there, meant) in changed.items()]
 
 
 def _not_finite(errors: Mapping[str, Any]) -> list[str]:
