@@ -1,10 +1,13 @@
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+import torchcno.runs.train
 from torchcno.cli import main
+from torchcno.runs.config import RunConfig
 
 
 class Outcome(NamedTuple):
@@ -19,7 +22,30 @@ def cno(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
 
     def call(*words: object) -> Outcome:
         code = main([str(word) for word in words])
-        return Outcome(code, *capsys.readouterr())
+        out, err = capsys.readouterr()
+        if "For full helptext" in err:  # in a frame, with lines as wide as the terminal
+            err = re.sub(r"[│╭╮╰╯─\s]+|-{3,}", " ", err)
+            err = re.sub(r" +", " ", err)
+        return Outcome(code, out, err)
+
+    return call
+
+
+@pytest.fixture
+def resolve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunConfig]:
+    """The configuration that `cno train` with these words would train."""
+
+    def call(*words: object) -> RunConfig:
+        found: list[RunConfig] = []
+
+        def keep(config: RunConfig, *_: object) -> dict[str, object]:
+            found.append(config)
+            return {}
+
+        monkeypatch.setattr(torchcno.runs.train, "train_run", keep)
+        monkeypatch.setattr("torchcno.cli.watching.describe_run", lambda config: "")
+        assert main(["train", *map(str, words), "--out", "unused"]) == 0
+        return found[0]
 
     return call
 

@@ -79,7 +79,7 @@ def test_runs_on_many_grids_as_table_json_and_figures(cno, run_folder, tmp_path)
 
 
 def test_what_could_not_be_kept_is_refused_before_the_work(cno, run_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("torchcno.cli.evaluate.evaluate_runs", lambda *_: pytest.fail("worked"))
+    monkeypatch.setattr("torchcno.runs.evaluate.evaluate_runs", lambda *_: pytest.fail("worked"))
     refused = {
         ("--plot", "x.foo"): ".png",
         ("--spectra", tmp_path / "no" / "s.png"): "make that folder",

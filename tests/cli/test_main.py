@@ -17,6 +17,7 @@ def test_every_verb_has_help_with_an_example(cno, verb):
     outcome = cno(verb, "--help")
     assert outcome.code == 0
     assert f"  cno {verb}" in outcome.out.split("examples:")[1]
+    assert max(map(len, outcome.out.splitlines())) <= 80
 
 
 def test_a_mistyped_verb_is_answered_with_the_nearest(cno):
@@ -31,5 +32,14 @@ def test_debug_shows_where_it_broke(cno):
 
 
 def test_help_does_not_wait_for_torch():
-    script = "import sys; from torchcno.cli import main; main([]); sys.exit('torch' in sys.modules)"
+    script = (
+        "import sys; from torchcno.cli import VERBS, main; main([]); "
+        "[main([verb, '--help']) for verb in VERBS]; sys.exit('torch' in sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+
+
+def test_a_shell_completes_verbs_and_options(cno, tmp_path):
+    assert cno("--tyro-write-completion", "bash", tmp_path / "cno").code == 0
+    script = (tmp_path / "cno").read_text()
+    assert all(word in script for word in (*VERBS, "--resolutions", "--tensorboard"))

@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 
 from torchcno.cli import main
-from torchcno.cli.study import duration, last_epoch, progress_table, watched
+from torchcno.cli.study import duration, last_epoch, progress_table, watch_runs
 from torchcno.paper import published as paper
 from torchcno.paper.costs import AROUND
 from torchcno.paper.results import Results
@@ -117,7 +117,7 @@ def test_words_in_brackets_are_told_as_they_are(capsys, tmp_path):
     words = "cannot open [/data/poisson.nc]; see torchcno[cluster]"
     run = planned(BUDGETS["quick"], "poisson", "ffnn")
     outcome = Outcome(Job(tmp_path / run.name, run.config), "failed", words)
-    with watched([run], tmp_path) as update:
+    with watch_runs([run], tmp_path) as update:
         update(outcome)
     assert words in " ".join(capsys.readouterr().err.split())
     console = Console(width=200, file=io.StringIO())
@@ -192,7 +192,7 @@ def test_where_the_page_goes_is_checked_before_it_is_drawn(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["study"], "say which study: table1"),
+        (["study"], "say which study:\n  table1"),
         (["study", "tabel1"], "did you mean 'table1'"),
         (["study", "table1", "--budget", "qick"], "did you mean 'quick'"),
         (["study", "table1", "--jobs", "0", "--cluster", "tcp://a:1"], "leave out one of them"),

@@ -18,7 +18,7 @@ from torchcno.paper.studies import FLOW
 from torchcno.problems.navier_stokes import NavierStokes
 from torchcno.problems.poisson import Poisson
 from torchcno.runs import bench
-from torchcno.runs.bench import CUDA_WAYS, PLANS, WAYS, Plan, run_bench, selected
+from torchcno.runs.bench import CUDA_WAYS, PLANS, WAYS, Plan, run_bench, select_rows
 from torchcno.runs.bench_work import (
     Bicubic,
     ByMatrices,
@@ -154,14 +154,14 @@ def test_compiling_takes_no_row_its_time():
 
 def test_a_choice_is_by_section_name_or_pattern():
     plan = PLANS["cpu"]
-    assert list(selected(plan, [])) == ["training", "sizes", "inference"]
-    chosen = selected(plan, ["sizes", "fused"])
+    assert list(select_rows(plan, [])) == ["training", "sizes", "inference"]
+    chosen = select_rows(plan, ["sizes", "fused"])
     assert [row.name for row in chosen["training"]] == ["fused"]
     assert len(chosen["sizes"]) == 6
-    assert list(selected(plan, ["poisson-64-*"])) == ["inference"]
-    assert selected(plan, ["train*"]).keys() == {"training"}
+    assert list(select_rows(plan, ["poisson-64-*"])) == ["inference"]
+    assert select_rows(plan, ["train*"]).keys() == {"training"}
     with pytest.raises(ValueError, match="called 'fusd'; use training, sizes, inference, fused"):
-        selected(plan, ["fusd"])
+        select_rows(plan, ["fusd"])
 
 
 def test_the_dense_network_is_the_fused_one():

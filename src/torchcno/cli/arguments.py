@@ -1,98 +1,201 @@
-"""Options from dataclasses: every field is an option, and the comment at it is its help."""
+"""Options by tyro: of a verb from its signature, of a run from the fields of its dataclasses."""
 
-import ast
+import contextlib
 import dataclasses
-import difflib
 import inspect
-import io
 import itertools
 import os
-import re
-import textwrap
-import tokenize
-from argparse import ArgumentError, RawDescriptionHelpFormatter
-from collections.abc import Sequence
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
+import tyro
+import yaml
+from tyro.constructors import (
+    ConstructorRegistry,
+    PrimitiveConstructorSpec,
+    StructConstructorSpec,
+    StructFieldSpec,
+    StructTypeInfo,
+)
 
-from torchcno.runs.plain import from_plain, to_plain
+from torchcno.runs.plain import convert, to_plain
 
 T = TypeVar("T")
 
 PICTURES = (".png", ".pdf", ".svg", ".jpg")  # what figures are written as
+DEVICES = "auto|cpu|cuda"
+HELP = {"-h", "--help"}
+STYLE = (
+    tyro.conf.DisallowNone,
+    tyro.conf.FlagCreatePairsOff,
+    tyro.conf.HelptextFromCommentsOff,
+    tyro.conf.PositionalMetavarFromFieldName,
+)
 
 
-class HelpFormatter(DefaultHelpFormatter, RawDescriptionHelpFormatter):
-    """Descriptions and examples keep their lines."""
+def describe(help: str, default: str | None = None, metavar: str | None = None) -> Any:
+    """What help says of an option, for its annotation: `default` holds where it is left out."""
+    hint = None if default is None else f"(default: {default})"
+    return tyro.conf.arg(help=help, help_behavior_hint=hint, metavar=metavar)
 
 
-def parser_of(usage: str, description: str, examples: str) -> ArgumentParser:
-    """The parser of one verb: `usage` begins with its name, and `examples` end its help."""
-    return ArgumentParser(
-        prog=f"cno {usage.split()[0]}",
-        usage=f"cno {usage}",
-        description=description,
-        epilog="examples:\n" + textwrap.indent(textwrap.dedent(examples).strip("\n"), "  "),
-        exit_on_error=False,
-        formatter_class=HelpFormatter,
-        default_env=False,
+def _read_numbers(words: list[str]) -> tuple[int, ...]:
+    try:
+        return tuple(int(word) for word in words[0].split(",") if word.strip())
+    except ValueError:
+        raise ValueError(f"{words[0]} is no list; give numbers such as 32,64,128.") from None
+
+
+Run = Annotated[Path, describe("folder of the run")]
+Runs = Annotated[tuple[Path, ...], describe("folders of the runs", "one or more")]
+Device = Annotated[str, describe("where to compute: auto, cpu or cuda")]
+Strings = tyro.conf.UseAppendAction[tuple[str, ...]]  # an option that may be repeated
+Numbers = Annotated[
+    tuple[int, ...],
+    PrimitiveConstructorSpec(1, "N,N,...", _read_numbers, lambda it: True, lambda it: [str(it)]),
+]
+Json = Annotated[Path | None, describe("write all numbers to this JSON file", "no file")]
+
+
+class _Fields(dict[str, Any]):
+    """Options `--section.field` that were given: plain trees by section."""
+
+
+Fields = Annotated[_Fields, tyro.conf.arg(name="")]
+
+
+def call(words: Sequence[str]) -> int | None:
+    """Run the verb that `words` begin with, by the options that follow."""
+    module = import_module(f"torchcno.cli.{words[0]}")
+    verb = getattr(module, words[0])
+    sections = module.find_sections(words) if hasattr(module, "find_sections") else {}
+    summary, _, more = (inspect.getdoc(verb) or "").partition("\n\n")
+    names = leading_names(words) if sections else words[:1]
+    try:
+        return tyro.cli(
+            verb,
+            prog=" ".join(["cno", *names]),
+            description=summary,
+            args=words[1:],
+            config=STYLE,
+            registry=_registry(sections),
+        )
+    except SystemExit:
+        if HELP & set(words):
+            print(more)  # here, since tyro makes one line of a paragraph
+        raise
+
+
+def complete(verbs: Sequence[str], words: Sequence[str]) -> None:
+    """Write a script that completes `verbs` and their options in a shell, as `words` tell tyro."""
+    functions = {verb: getattr(import_module(f"torchcno.cli.{verb}"), verb) for verb in verbs}
+    tyro.extras.subcommand_cli_from_dict(
+        functions, prog="cno", args=words, config=STYLE, registry=_registry({})
     )
 
 
-def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
-    """The parsed `arguments`; an unknown option or a wrong value is refused with its remedy."""
-    try:
-        return parser.parse_args(list(arguments))
-    except ArgumentError as error:
-        raise ValueError(explained(str(error), parser)) from error
-
-
-def explained(message: str, parser: ArgumentParser) -> str:
-    """The parser's `message` as one says it; what is not understood is left as it is."""
-    unknown = re.search(r"unrecognized arguments: (--[^\s=]+)", message)
-    if unknown:
-        options = [option for action in parser._actions for option in action.option_strings]
-        near = difflib.get_close_matches(unknown[1], options, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        return f"unknown option {unknown[1]}; {hint}the same command with --help lists the options."
-    key = re.search(r'Parser key "([\w.]+)"', message)
-    value = re.search(r"(?:Got|Given) value: (.*)", message)
-    wanted = re.findall(r"Expected a (?:<class '(\w+)'>|(\S+\[.*\]))", message)
-    if not (key and value and wanted):
-        return message
-    kinds = " or ".join(dict.fromkeys(a or b.replace("typing.", "") for a, b in wanted))
-    return f"--{key[1]} is {value[1]}; give {kinds.replace('NoneType', 'null')}."
-
-
-def add_fields(parser: ArgumentParser, prefix: str, config: Any) -> None:
-    """An option `--prefix.field` for every field of `config`, whose values are the defaults."""
-    hints, comments = get_type_hints(type(config)), field_comments(type(config))
-    group = parser.add_argument_group(f"{prefix}: {type(config).__name__}")
-    for field in dataclasses.fields(config):
-        hint, value = hints[field.name], getattr(config, field.name)
-        said, choices = field.metadata.get("help"), field.metadata.get("choices")
-        if choices is not None:
-            hint = Literal[tuple(choices)]  # the parser lists them, and completes them
-        nested = any(dataclasses.is_dataclass(member) for member in (hint, *get_args(hint)))
-        group.add_argument(
-            f"--{prefix}.{field.name}",
-            # A dataclass by kind, `--model.filter ideal`, or by field, `--model.filter.taps 8`.
-            type=dict[str, Any] | str if nested else hint,
-            default=to_plain(value) if nested else value,
-            help=said or comments.get(field.name, field.name.replace("_", " ")),
-        )
-
-
-def replaced(config: T, prefix: str, given: Namespace) -> T:
-    """`config` with the values that were parsed for the fields that `add_fields` added."""
-    return from_plain(type(config), vars(given[prefix]), prefix, base=config)
-
-
-def leading_names(arguments: Sequence[str]) -> list[str]:
+def leading_names(words: Sequence[str]) -> list[str]:
     """The words before the first option: names that decide which further options there are."""
-    return list(itertools.takewhile(lambda word: not word.startswith("-"), arguments))
+    return list(itertools.takewhile(lambda word: not word.startswith("-"), words))
+
+
+def parse_known(options: type[T], words: Sequence[str], verb: str) -> T:
+    """The `options` among `words`, which may hold further ones."""
+    words = [word for word in words if word not in HELP]
+    return tyro.cli(
+        options, prog=f"cno {verb}", args=words, config=STYLE, return_unknown_args=True
+    )[0]
+
+
+class _Given(NamedTuple):
+    value: Any
+
+
+def _registry(sections: Mapping[str, Any]) -> ConstructorRegistry:
+    """Rules by which `Fields` has an option for every field of the dataclasses in `sections`."""
+    registry = ConstructorRegistry()
+
+    @registry.struct_rule
+    def fields_rule(info: StructTypeInfo) -> StructConstructorSpec | None:
+        if info.type is _Fields:
+            parts = (StructFieldSpec(name, type(it), it) for name, it in sections.items())
+            return StructConstructorSpec(_Fields, tuple(parts))
+        found = ((name, it) for name, it in sections.items() if info.type is type(it))
+        name, config = next(found, ("", None))
+        if config is None:
+            return None
+
+        def make_tree(**values: Any) -> dict[str, Any]:
+            tree: dict[str, Any] = {}
+            for key, value in values.items():
+                if isinstance(value, _Given):
+                    head, _, inner = key.partition(".")
+                    whole = tree.get(head, to_plain(getattr(config, head)))
+                    whole = {"kind": whole} if isinstance(whole, str) else whole
+                    tree[head] = {**whole, inner: value.value} if inner else value.value
+            return tree
+
+        make_tree.__doc__ = (type(config).__doc__ or "").partition("\n")[0]  # shown in help
+        return StructConstructorSpec(make_tree, tuple(_field_specs(name, config)))
+
+    return registry
+
+
+def _field_specs(where: str, config: Any, prefix: str = "") -> Iterator[StructFieldSpec]:
+    """An option for every field of `config`, and for the fields of the dataclasses it holds."""
+    hints = get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        if prefix and field.name == "kind":
+            continue  # the dataclass itself is given by its kind
+        name, hint, value = f"{prefix}{field.name}", hints[field.name], getattr(config, field.name)
+        metavar = "|".join(field.metadata.get("choices", ())) or _metavar(hint)
+        read = partial(_read_word, f"{where}.{name}", hint)
+        word = PrimitiveConstructorSpec(1, metavar, read, lambda it: True, lambda it: [str(it)])
+        shown = "null" if value is None else str(getattr(value, "kind", to_plain(value)))
+        kind: Any = Annotated[Any, word, describe(field.metadata.get("help", ""), shown)]
+        yield StructFieldSpec(name, kind, value)
+        if dataclasses.is_dataclass(value):
+            yield from _field_specs(where, value, f"{name}.")
+
+
+def _read_word(name: str, hint: Any, words: list[str]) -> _Given:
+    """The value of the field `name`, read as in a configuration file."""
+    plain = words[0]
+    with contextlib.suppress(yaml.YAMLError):
+        plain = yaml.safe_load(words[0])
+    with contextlib.suppress(ValueError):  # to YAML, `32` and `off` are no names
+        convert(words[0], hint, name)
+        plain = plain if plain is None else words[0]
+    convert(plain, hint, name)
+    return _Given(plain)
+
+
+def _metavar(hint: Any) -> str:
+    """What a value of the type `hint` looks like."""
+    arguments = get_args(hint)
+    if get_origin(hint) is Literal:
+        return "|".join(map(str, arguments))
+    if get_origin(hint) in (Union, types.UnionType):
+        return "|".join(map(_metavar, arguments))
+    if get_origin(hint) is tuple:
+        return f"[{_metavar(arguments[0])},...]"
+    if dataclasses.is_dataclass(hint):
+        return _metavar(get_type_hints(hint)["kind"])
+    return "null" if hint is type(None) else getattr(hint, "__name__", "value").upper()
 
 
 def check_target(path: Path | None, suffixes: Sequence[str] = ()) -> None:
@@ -107,33 +210,3 @@ def check_target(path: Path | None, suffixes: Sequence[str] = ()) -> None:
         raise IsADirectoryError(f"{path} is a folder; give the name of a file.")
     if not os.access(path.parent, os.W_OK):
         raise PermissionError(f"{path.parent} is a folder that you may not write to; give another.")
-
-
-def field_comments(config: type) -> dict[str, str]:
-    """The comments that stand beside the fields of a dataclass and its parents, or above them."""
-    comments: dict[str, str] = {}
-    for cls in reversed(config.__mro__):
-        if dataclasses.is_dataclass(cls):
-            comments |= _comments_of(textwrap.dedent(inspect.getsource(cls)))
-    return comments
-
-
-def _comments_of(source: str) -> dict[str, str]:
-    """From a field's name to its comment, in the source of one class."""
-    comments = [
-        token
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    ]
-    words = {token.start[0]: token.string.lstrip("# ").strip() for token in comments}
-    alone = {token.start[0] for token in comments if token.line.lstrip().startswith("#")}
-    (definition,) = ast.parse(source).body
-    assert isinstance(definition, ast.ClassDef)
-    found = {}
-    for node in definition.body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            upwards = itertools.count(node.lineno - 1, -1)
-            above = list(itertools.takewhile(alone.__contains__, upwards))
-            lines = [node.end_lineno] if node.end_lineno in words else above[::-1]
-            found[node.target.id] = " ".join(words[line] for line in lines)
-    return {name: comment for name, comment in found.items() if comment}

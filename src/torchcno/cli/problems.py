@@ -1,79 +1,82 @@
 """`cno problems`: what there is, one line each; or one problem, with its constants and pictures."""
 
+from __future__ import annotations
+
 import dataclasses
 import inspect
-from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from tyro.constructors import PrimitiveConstructorSpec
 
-from torchcno.cli.arguments import PICTURES, check_target, field_comments, parse, parser_of
-from torchcno.cli.terminal import table
-from torchcno.problems import PROBLEMS
-from torchcno.problems.problem import Problem
-from torchcno.selection import select
+from torchcno.cli.arguments import PICTURES, check_target, describe
+from torchcno.cli.terminal import show, table
+
+if TYPE_CHECKING:
+    from torchcno.problems.problem import Problem
 
 
-def main(arguments: Sequence[str]) -> None:
-    """List the problems, explain one, or draw one."""
-    parser = parser_of(
-        "problems [NAME] [--plot [FILE]] [--seed N]",
-        "The benchmark problems: what there is, or one of them in detail.",
-        """
-        cno problems
-        cno problems navier-stokes
-        cno problems navier-stokes --plot navier-stokes.png
-        """,
-    )
-    parser.add_argument("name", nargs="?", help="a problem; all of them if left out")
-    parser.add_argument(
-        "--plot",
-        nargs="?",
-        const=True,
-        help="draw inputs and outputs, in and out of distribution, and the mesh of airfoil "
-        "(default: NAME.png)",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="which samples are drawn")
-    given = parse(parser, arguments)
-    console = Console()
-    if given.name is None:
-        if given.plot:
+# `--plot FILE`, or `--plot` alone, which is "".
+Plot = Annotated[
+    str | None,
+    PrimitiveConstructorSpec(
+        nargs=(0, 1),
+        metavar="[FILE]",
+        instance_from_str="".join,
+        is_instance=lambda value: value is None or isinstance(value, str),
+        str_from_instance=lambda value: [] if value is None else [value],
+    ),
+]
+
+
+def problems(
+    name: Annotated[str | None, describe("the problem to explain", "all, one line each")] = None,
+    /,
+    *,
+    plot: Annotated[Plot, describe("draw inputs and outputs to FILE", "NAME.png")] = None,
+    seed: Annotated[int, describe("which samples are drawn")] = 0,
+) -> None:
+    """List the problems, explain one, or draw one.
+
+    examples:
+      cno problems
+      cno problems navier-stokes
+      cno problems navier-stokes --plot navier-stokes.png
+    """
+    from torchcno.problems import PROBLEMS
+    from torchcno.selection import select
+
+    if name is None:
+        if plot is not None:
             raise ValueError("--plot needs a problem: cno problems NAME --plot [FILE].")
-        console.print(overview())
+        rows = [(name, summary(problem)) for name, problem in PROBLEMS.items()]
+        show(table("", ["problem", ""], rows, words=2))
         return
-    problem = select(PROBLEMS, given.name, "problem")()
-    if not given.plot:
-        explain(problem, console)
+    problem = select(PROBLEMS, name, "problem")()
+    if plot is None:
+        explain(problem)
         return
     from torchcno.runs.pictures.problems import draw_problem
 
-    path = Path(f"{given.name}.png" if given.plot is True else given.plot)
+    path = Path(plot or f"{name}.png")
     check_target(path, PICTURES)
-    draw_problem(problem, seed=given.seed).savefig(path, dpi=150)
-    console.print(f"Drawn to {path}.")
+    draw_problem(problem, seed=seed).savefig(path, dpi=150)
+    print(f"Drawn to {path}.")
 
 
-def overview() -> Table:
-    """One line a problem."""
-    view = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    view.add_column(style="bold", no_wrap=True)
-    for name, problem in PROBLEMS.items():
-        view.add_row(name, summary(problem))
-    return view
-
-
-def explain(problem: Problem, console: Console) -> None:
+def explain(problem: Problem) -> None:
     """The equation of one problem, and its constants in and out of distribution."""
-    text = escape(inspect.getdoc(type(problem)) or "")
-    console.print(f"[bold]{problem.name}[/bold]\n\n{text}", soft_wrap=True)
-    ood, comments = problem.for_split("ood"), field_comments(type(problem))
+    print(f"{problem.name}\n\n{inspect.getdoc(type(problem))}")
+    ood = problem.for_split("ood")
     rows = [
-        (name, comments.get(name, ""), getattr(problem, name), getattr(ood, name))
-        for name in (field.name for field in dataclasses.fields(problem))
+        (
+            field.name,
+            field.metadata.get("help", ""),
+            *(getattr(p, field.name) for p in (problem, ood)),
+        )
+        for field in dataclasses.fields(problem)
     ]
-    console.print(table("", ["constant", "", "in", "out of distribution"], rows, words=2))
+    show(table("", ["constant", "", "in", "out of distribution"], rows, words=2))
 
 
 def summary(problem: type[Problem]) -> str:

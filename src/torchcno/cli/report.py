@@ -3,56 +3,51 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from torchcno.cli.arguments import parse, parser_of
-from torchcno.paper.records import collect
-from torchcno.paper.report.documents import write_documents
-from torchcno.paper.report.page import make_report, write_report
+from torchcno.cli.arguments import describe
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Write the page, and say what is on it."""
-    parser = parser_of(
-        "report RESULTS [--out report.html] [--collect] [--documents README.md ...]",
-        "Turn whatever is in a folder of results into one page: tables and figures under their\n"
-        "numbers in the paper, with the published ones beside. All numbers (JSON) and the tables\n"
-        "(LaTeX) lie beside the page.",
-        """
-        cno report results/ --out report.html
-        cno report results/quick --out quick.html
-        cno report results/ --collect --out results/report/report.html --documents README.md
-        """,
-    )
-    parser.add_argument("results", type=Path, help="the --out folder of `cno study`")
-    parser.add_argument("--out", type=Path, default=Path("report.html"), help="the page")
-    parser.add_argument(
-        "--collect", action="store_true", help="put run folders into the table RESULTS/runs.jsonl"
-    )
-    parser.add_argument(
-        "--documents",
-        type=Path,
-        nargs="+",
-        default=[],
-        help="Markdown files whose blocks <!-- results: NAME --> are rendered anew",
-    )
-    given = parse(parser, arguments)
-    refuse_bad_paths(given.out, given.documents)
-    if given.collect and given.results.is_dir():
-        count = len(collect(given.results).rows)
-        print(f"{count} runs in {given.results / 'runs.jsonl'}.")
-    report = make_report(given.results)
-    if not (report.results.finished or report.results.unreadable):
-        raise ValueError(
-            f"{given.results} holds no runs; make them: cno study table1 --out {given.results}"
-        )
-    page, numbers, tables = write_report(report, given.out)
-    count = len(report.results.unreadable)
+def report(
+    results: Annotated[Path, describe("the --out folder of `cno study`")],
+    /,
+    *,
+    out: Annotated[Path, describe("the page")] = Path("report.html"),
+    collect: Annotated[bool, describe("put run folders into RESULTS/runs.jsonl")] = False,
+    documents: Annotated[
+        tuple[Path, ...], describe("Markdown files whose results are rendered", "none", "FILES")
+    ] = (),
+) -> None:
+    """Write one page of all results, beside the paper's.
+
+    The page has the tables and figures under their numbers in the paper. All
+    numbers (JSON) and the tables (LaTeX) lie beside it. In documents, what stands
+    between <!-- results: NAME --> and <!-- end --> is rendered.
+
+    examples:
+      cno report results/ --out report.html
+      cno report results/quick --out quick.html
+      cno report results/ --collect --documents README.md docs/training.md
+    """
+    from torchcno.paper.records import TABLE
+    from torchcno.paper.records import collect as collect_runs
+    from torchcno.paper.report.documents import write_documents
+    from torchcno.paper.report.page import make_report, write_report
+
+    refuse_bad_paths(out, documents)
+    if collect and results.is_dir():
+        print(f"{len(collect_runs(results).rows)} runs in {results / TABLE}.")
+    made = make_report(results)
+    if not (made.results.finished or made.results.unreadable):
+        raise ValueError(f"{results} holds no runs; make them: cno study table1 --out {results}")
+    page, numbers, tables = write_report(made, out)
+    count = len(made.results.unreadable)
     more = f" {count} more runs or files cannot be read; the page says why." if count else ""
     print(
-        f"{len(report.results.finished)} runs, {len(report.tables)} tables and "
-        f"{len(report.drawn)} figures on {page}; numbers in {numbers}, LaTeX in {tables}.{more}"
+        f"{len(made.results.finished)} runs, {len(made.tables)} tables and "
+        f"{len(made.drawn)} figures on {page}; numbers in {numbers}, LaTeX in {tables}.{more}"
     )
-    for path in write_documents(given.documents, report):
+    for path in write_documents(documents, made):
         print(f"The results in {path} are those of the page.")
 
 

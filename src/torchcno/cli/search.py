@@ -1,72 +1,100 @@
 """`cno search`: the configuration of a model that does best on validation."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import yaml
-from jsonargparse import ArgumentParser
-from jsonargparse.typing import restricted_number_type
-from rich.console import Console
-from rich.table import Table
+from tyro.conf import OmitArgPrefixes
 
 from torchcno.cli import INTERRUPTED, MISSED, Stop
-from torchcno.cli.arguments import parser_of
-from torchcno.cli.terminal import error_table, progress_bars, table
-from torchcno.cli.train import add_run_options, run_options
-from torchcno.runs.config import RunConfig
-from torchcno.runs.jobs import default_parallel
-from torchcno.runs.search.space import Space
+from torchcno.cli.arguments import Fields, Strings, describe
+from torchcno.cli.terminal import error_table, number, progress_bars, show, table
+from torchcno.cli.train import ModelName, ProblemName, RunOptions, configure, find_sections
 
-try:
-    from torchcno.runs.search.driver import Means, run_search
-    from torchcno.runs.search.report import TrialRow, trial_rows, write_report
-    from torchcno.runs.search.study import PRUNERS, SAMPLERS, Search, Study
-except ImportError as error:
-    raise ValueError(f"{error}; a search needs Optuna: pip install 'torchcno[search]'.") from error
+if TYPE_CHECKING:
+    from rich.table import Table
 
-DESCRIPTION = """\
-Train many configurations of a model on a problem and keep the one that does best on
-validation, as in the paper; only that one sees test data.
+    from torchcno.runs.search.report import TrialRow
+    from torchcno.runs.search.study import Study
 
-The ranges are those of the authors' implementation, but for the learning rate of presets with
-Muon, which is fixed. A field that is given as an option is fixed too, and --range gives another
-range. No configuration is drawn twice at random. Every trial is a run folder,
-DIR/trials/NUMBER. The same command goes on with an interrupted search, raises the number of
-trials, or lends a hand to one that runs."""
-Parameters = restricted_number_type("a number of 1 or more", float, (">=", 1))
-EXAMPLES = """
-cno search poisson cno --trials 30 --out runs/search
-cno search poisson fno --trials 36 --out runs/small --max-parameters 1e6 --train.epochs 100
-cno search darcy cno --trials 24 --out runs/wide --range model.width=16,32,64 --model.levels 3
-cno search wave cno --trials 48 --out runs/wave --sampler tpe --pruner halving --jobs 4
-cno search wave cno --trials 48 --out /shared/wave --cluster tcp://10.0.0.1:8786 --gpus 0.25
-"""
+__all__ = ["find_sections", "search"]
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Search, write the report, and print it."""
-    config, given = run_options("search", search_parser, arguments)
-    if given.out is None:
+def search(
+    problem: ProblemName = None,
+    model: ModelName = None,
+    /,
+    *,
+    trials: Annotated[int, describe("configurations in all")] = 30,
+    sampler: Annotated[str, describe("how they are drawn", metavar="random|tpe")] = "random",
+    pruner: Annotated[str, describe("which are stopped early", metavar="none|halving")] = "none",
+    max_parameters: Annotated[float | None, describe("the most of a trial, as 1e6", "any")] = None,
+    range: Annotated[Strings, describe("FIELD=A,B to draw from; repeatable", "the authors'")] = (),
+    storage: Annotated[str | None, describe("URL of a database", "OUT/study.db")] = None,
+    jobs: Annotated[int | None, describe("trials at a time", "what fits here")] = None,
+    cluster: Annotated[str | None, describe("address of a dask scheduler", "this machine")] = None,
+    gpus: Annotated[float, describe("GPUs that a trial needs on the cluster")] = 0.0,
+    run: OmitArgPrefixes[RunOptions],
+    fields: Fields,
+) -> None:
+    """Train many configurations of a model, and keep the best on validation.
+
+    This is how the paper chooses hyper-parameters; only the best sees test data.
+
+    The ranges are those of the authors' implementation, but for the learning rate
+    of presets with Muon, which is fixed. A field that is given as an option is
+    fixed, too: `cno search PROBLEM MODEL --help` lists them. No configuration is
+    drawn twice at random. Every trial is a run folder, OUT/trials/NUMBER. The same
+    command goes on with an interrupted search, raises the number of trials, or
+    helps one that runs.
+
+    examples:
+      cno search poisson cno --trials 30 --out runs/search
+      cno search poisson fno --trials 36 --out runs/small --max-parameters 1e6
+      cno search darcy cno --out runs/w --range model.width=16,32 --model.levels 3
+      cno search wave cno --out runs/wave --sampler tpe --pruner halving --jobs 4
+      cno search wave cno --out /disk/wave --cluster tcp://10.0.0.1:8786 --gpus 0.25
+    """
+    from torchcno.runs.jobs import default_parallel
+    from torchcno.runs.search.space import Space
+
+    try:
+        from torchcno.runs.search.driver import Means, run_search
+        from torchcno.runs.search.report import trial_rows, write_report
+        from torchcno.runs.search.study import Search
+    except ImportError as error:
+        raise ValueError(
+            f"{error}; a search needs Optuna: pip install 'torchcno[search]'."
+        ) from error
+
+    config = configure([problem, model], run, fields)
+    if run.out is None:
         raise ValueError("say where the trials shall lie: --out FOLDER.")
-    most = given.max_parameters and int(given.max_parameters)
-    space = Space.of(config, ranges_of(given.range or []), fixed(arguments), most)
-    search = Search(space, given.sampler, given.pruner)
-    parallel = default_parallel(config) if given.jobs is None else given.jobs
-    means = Means(parallel, given.cluster, given.storage, given.gpus)
-    trials = space.count(given.trials)
-    with watched(trials) as on_update:
-        study = run_search(search, given.out, trials, means, on_update)
-    rows = trial_rows(study, trials)
-    Console().print(trial_table(rows))
-    result = write_report(search, rows, given.out, config.hardware.accelerator)
-    Console().print(error_table(result["errors"]))
+    if max_parameters is not None and max_parameters < 1:
+        raise ValueError(f"--max-parameters is {max_parameters:g}; give 1 or more, such as 1e6.")
+    fixed = [f"{part}.{name}" for part in ("model", "train") for name in fields.get(part, {})]
+    most = None if max_parameters is None else int(max_parameters)
+    space = Space.of(config, read_ranges(range), fixed, most)
+    names: dict[str, Any] = {"sampler": sampler, "pruner": pruner}
+    plan = Search(space, **names)
+    parallel = default_parallel(config) if jobs is None else jobs
+    count = space.count(trials)
+    with watch_trials(count) as on_update:
+        means = Means(parallel, cluster, storage, gpus)
+        study = run_search(plan, run.out, count, means, on_update)
+    rows = trial_rows(study, count)
+    show(trial_table(rows))
+    result = write_report(plan, rows, run.out, config.hardware.accelerator)
+    show(error_table(result["errors"]))
     print(
-        f"Trial {result['best']} is the best: {given.out / 'best.yaml'}; all trials are in "
-        f"{given.out / 'trials.csv'}, size and time in {given.out / 'figure.png'}."
+        f"Trial {result['best']} is the best: {run.out / 'best.yaml'}; all trials are in "
+        f"{run.out / 'trials.csv'}, size and time in {run.out / 'figure.png'}."
     )
-    if trials < given.trials:
-        print(f"All {trials} configurations of the ranges were tried.")
+    if count < trials:
+        print(f"All {count} configurations of the ranges were tried.")
     failed = [row for row in rows if row.state == "unfinished"]
     if failed:
         raise Stop(
@@ -76,32 +104,7 @@ def main(arguments: Sequence[str]) -> None:
         )
 
 
-def search_parser(base: RunConfig | None) -> ArgumentParser:
-    """The parser of `cno search`; the options of problem, model and recipe come with a `base`."""
-    parser = parser_of(
-        "search PROBLEM MODEL --trials N --out DIR [options]",
-        DESCRIPTION,
-        EXAMPLES,
-    )
-    group = parser.add_argument_group("search")
-    group.add_argument("--trials", type=int, default=30, help="configurations in all")
-    group.add_argument("--sampler", default="random", help=f"{', '.join(SAMPLERS)}")
-    group.add_argument("--pruner", default="none", help=f"{', '.join(PRUNERS)}; stops the slow")
-    group.add_argument(
-        "--max_parameters", "--max-parameters", type=Parameters, help="of a trial, such as 1e6"
-    )
-    group.add_argument(
-        "--range", action="append", metavar="FIELD=A,B", help="values to choose from; repeatable"
-    )
-    group.add_argument("--storage", help="a database's URL (default: DIR/study.db)")
-    group.add_argument("--jobs", type=int | None, help="trials at a time (default: what fits here)")
-    group.add_argument("--cluster", help="the address of a dask scheduler (default: this machine)")
-    group.add_argument("--gpus", type=float, default=0.0, help="that a trial needs on the cluster")
-    add_run_options(parser, base)
-    return parser
-
-
-def ranges_of(texts: Sequence[str]) -> dict[str, list[Any]]:
+def read_ranges(texts: Sequence[str]) -> dict[str, list[Any]]:
     """The ranges of words such as `model.width=16,32`."""
     ranges = {}
     for text in texts:
@@ -115,15 +118,11 @@ def ranges_of(texts: Sequence[str]) -> dict[str, list[Any]]:
     return ranges
 
 
-def fixed(arguments: Sequence[str]) -> list[str]:
-    """The fields that are options among the `arguments`: these are not searched."""
-    options = (word.removeprefix("--").partition("=")[0] for word in arguments)
-    return [name for name in options if name.startswith(("model.", "train."))]
-
-
 @contextmanager
-def watched(trials: int) -> Iterator[Callable[[Study], None]]:
+def watch_trials(trials: int) -> Iterator[Callable[[Study], None]]:
     """A progress bar for the trials, and what to say where the search is interrupted."""
+    from torchcno.runs.search.report import trial_rows
+
     with progress_bars() as bar:
         move = bar("trials")
 
@@ -143,15 +142,15 @@ def watched(trials: int) -> Iterator[Callable[[Study], None]]:
 def trial_table(rows: Sequence[TrialRow]) -> Table:
     """The trials, best first."""
     ranked = sorted(rows, key=lambda row: (row.validation_error is None, row.percent, row.number))
-    body = (
+    body = [
         (
             row.number,
             f"{row.percent:.3g}" if row.validation_error is not None else row.state,
-            "–" if row.parameters is None else f"{row.parameters / 1e6:.3g}",
-            "–" if row.seconds_per_epoch is None else f"{row.seconds_per_epoch:.3g}",
+            number(row.parameters, 1e6),
+            number(row.seconds_per_epoch),
             ", ".join(f"{name.split('.')[1]} {value}" for name, value in row.choice.items()),
         )
         for row in ranked
-    )
+    ]
     columns = ["trial", "error %", "10⁶ parameters", "s/epoch", "configuration"]
     return table("validation errors, best first", columns, body)

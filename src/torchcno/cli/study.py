@@ -1,102 +1,104 @@
 """`cno study`: a table or figure of the paper, run by run."""
 
+from __future__ import annotations
+
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from torchcno.cli import INTERRUPTED, MISSED, Stop
-from torchcno.cli.arguments import parse, parser_of
-from torchcno.cli.terminal import table
-from torchcno.evaluation.errors import published_error
-from torchcno.paper.costs import Cost, estimate
-from torchcno.paper.records import TABLE, find_recorded
-from torchcno.paper.studies import BUDGETS, STUDIES, PlannedRun, run_study, study
-from torchcno.runs.folder import RunFolder
-from torchcno.runs.jobs import Outcome
-from torchcno.runs.operator import pick_device
-from torchcno.selection import select
-from torchcno.training import Hardware
+from torchcno.cli.arguments import Device, describe
+from torchcno.cli.terminal import show, table
 
-DESCRIPTION = """\
-Run the experiments of a table or figure of the paper; those that are finished are left alone.
+if TYPE_CHECKING:
+    from rich.table import Table
 
-{studies}
+    from torchcno.paper.costs import Cost
+    from torchcno.paper.studies import PlannedRun
+    from torchcno.runs.jobs import Outcome
 
-budgets:  paper  the published protocol, with the departures that the page lists
-          best   the same networks with our training and boundaries
-          quick  tiny networks on two problems, in OUT/quick: minutes on a CPU, no results"""
-EXAMPLES = """
-cno study table1 --dry-run                            the plan, and what it costs
-cno study table1 --budget quick && cno report results/quick --out quick.html
-cno study table1 --only 'poisson-*' --jobs 4
-cno study seeds --budget best --only '*-[012]'        the first three seeds
-cno study filters --cluster tcp://10.0.0.1:8786
-"""
 ROWS = 12  # of the live table
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Show the plan, run it, and say what to do next."""
-    listed = "\n".join(f"  {name:<12}{one.shows}" for name, one in STUDIES.items())
-    parser = parser_of(
-        "study NAME [--budget paper|best|quick] [--out FOLDER] [options]",
-        DESCRIPTION.format(studies=listed),
-        EXAMPLES,
-    )
-    parser.add_argument("name", nargs="?", help=", ".join(STUDIES))
-    parser.add_argument("--budget", default="paper", help=", ".join(BUDGETS))
-    parser.add_argument("--out", type=Path, default=Path("results"), help="the folder of results")
-    parser.add_argument("--only", default="*", help="a pattern of the names of runs")
-    parser.add_argument("--dry-run", action="store_true", help="show the plan and stop")
-    parser.add_argument(
-        "--jobs",
-        type=int | None,
-        help="runs at a time; 0: one after the other in this process (default: what the machine "
-        "has room for, and 0 for quick)",
-    )
-    parser.add_argument("--cluster", type=str | None, help="the address of a dask scheduler")
-    parser.add_argument("--data", type=Path | None, help="the folder of data files")
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument(
-        "--fast", default="auto", help="how steps are run: auto, compiled or off, as --train.fast"
-    )
-    given = parse(parser, arguments)
-    if given.name is None:
-        raise ValueError(f"say which study: {', '.join(STUDIES)}.")
-    if not given.cluster:  # whose workers have devices of their own
-        pick_device(given.device)
-    elif given.jobs == 0:
+def study(
+    name: Annotated[str | None, describe("the study", "list them")] = None,
+    /,
+    *,
+    budget: Annotated[str, describe("how long the runs are", metavar="paper|best|quick")] = "paper",
+    out: Annotated[Path, describe("folder of the results")] = Path("results"),
+    only: Annotated[str, describe("only runs whose names match this pattern")] = "*",
+    dry_run: Annotated[bool, describe("show the plan and what it costs, and stop")] = False,
+    jobs: Annotated[
+        int | None, describe("runs at a time; 0: in this process", "what fits, and 0 for quick")
+    ] = None,
+    cluster: Annotated[str | None, describe("address of a dask scheduler", "this machine")] = None,
+    data: Annotated[Path | None, describe("folder of the data files", "the data folder")] = None,
+    device: Device = "auto",
+    fast: Annotated[str, describe("as --train.fast", metavar="auto|compiled|off")] = "auto",
+) -> None:
+    """Run the experiments of a table or figure of the paper.
+
+    Runs that are finished are left alone. `cno study` without a name lists the
+    studies.
+
+    budgets:
+      paper  the published protocol, with the departures that the page lists
+      best   the same networks with our training and boundaries
+      quick  tiny networks on two problems, in OUT/quick: minutes on a CPU, no
+             results
+
+    examples:
+      cno study table1 --dry-run
+      cno study table1 --budget quick && cno report results/quick --out quick.html
+      cno study table1 --only 'poisson-*' --jobs 4
+      cno study seeds --budget best --only '*-[012]'
+      cno study filters --cluster tcp://10.0.0.1:8786
+    """
+    from torchcno.paper.costs import estimate
+    from torchcno.paper.records import TABLE, find_recorded
+    from torchcno.paper.studies import BUDGETS, STUDIES, run_study
+    from torchcno.paper.studies import study as find_study
+    from torchcno.runs.operator import pick_device
+    from torchcno.selection import select
+    from torchcno.training import Hardware
+    from torchcno.training.recipe import Fast
+
+    if name is None:
+        listed = "\n".join(f"  {name:<12}{one.shows}" for name, one in STUDIES.items())
+        raise ValueError(f"say which study:\n{listed}")
+    if not cluster:  # whose workers have devices of their own
+        pick_device(device)
+    elif jobs == 0:
         raise ValueError(
             "--jobs 0 trains in this process, not on a cluster; leave out one of them."
         )
-    one, budget = study(given.name), select(BUDGETS, given.budget, "budget")
-    hardware = Hardware(accelerator=given.device)
-    runs = one.plan(budget, given.only, given.data, hardware, given.fast)
-    folder = given.out / budget.folder
+    one, protocol = find_study(name), select(BUDGETS, budget, "budget")
+    select(dict.fromkeys(get_args(Fast)), fast, "fast")
+    where: Any = {"accelerator": device}
+    how: Any = {"hardware": Hardware(**where), "fast": fast}
+    runs = one.plan(protocol, only, data, **how)
+    folder = out / protocol.folder
     recorded = find_recorded(folder.parent, {run.name: run.config for run in runs}, one.measures)
     if recorded:
         runs = [run for run in runs if run.name not in recorded]
         print(f"{len(recorded)} runs are in {folder.parent / TABLE}, and are left alone.")
-    jobs = 0 if given.jobs is None and budget.trial and not given.cluster else given.jobs
-    costs = estimate(runs, folder, one.measures, processes=jobs != 0, cluster=bool(given.cluster))
-    show_plan(f"{given.name}, {one.shows}: {budget.name}", runs, costs, Console())
-    if given.dry_run:
-        for name, cost in costs.items():
+    jobs = 0 if jobs is None and protocol.trial and not cluster else jobs
+    costs = estimate(runs, folder, one.measures, processes=jobs != 0, cluster=bool(cluster))
+    show_plan(f"{name}, {one.shows}: {protocol.name}", runs, costs)
+    if dry_run:
+        for refused, cost in costs.items():
             if cost.basis == "refused":
-                print(f"{name} is refused: {cost.why}")
+                print(f"{refused} is refused: {cost.why}")
         return
     start = time.time()
     try:
-        with watched(runs, folder) as watch:
+        with watch_runs(runs, folder) as watch:
             outcomes = run_study(
-                given.name, runs, folder, parallel=jobs, cluster=given.cluster, on_update=watch
+                name, runs, folder, parallel=jobs, cluster=cluster, on_update=watch
             )
     except KeyboardInterrupt as interrupt:
         raise Stop(
@@ -106,9 +108,7 @@ def main(arguments: Sequence[str]) -> None:
     print(f"All of it is in {folder}; the page: cno report {folder.parent} --out report.html")
 
 
-def show_plan(
-    title: str, runs: Sequence[PlannedRun], costs: Mapping[str, Cost], console: Console
-) -> None:
+def show_plan(title: str, runs: Sequence[PlannedRun], costs: Mapping[str, Cost]) -> None:
     """The runs with their costs, and the sum."""
     rows = [
         (run.name, run.config.train.epochs, duration(cost.seconds) if cost.seconds else "–",
@@ -116,7 +116,7 @@ def show_plan(
         for run in runs
         for cost in [costs[run.name]]
     ]  # fmt: skip
-    console.print(table(title, ["run", "epochs", "about", "by"], rows))
+    show(table(title, ["run", "epochs", "about", "by"], rows))
     by = Counter(cost.basis for cost in costs.values())
     words = f"{len(runs)} runs, {by['finished']} of them finished"
     if by["refused"]:
@@ -126,7 +126,7 @@ def show_plan(
         words += f"; the others take about {duration(seconds)} one after the other"
     if by["guessed"]:
         words += f", {by['guessed']} of them guessed from the number of parameters"
-    console.print(f"{words}.", highlight=False)
+    show(f"{words}.")
 
 
 def duration(seconds: float) -> str:
@@ -137,9 +137,13 @@ def duration(seconds: float) -> str:
 
 
 @contextmanager
-def watched(runs: Sequence[PlannedRun], folder: Path) -> Iterator[Callable[[Outcome], None]]:
+def watch_runs(runs: Sequence[PlannedRun], folder: Path) -> Iterator[Callable[[Outcome], None]]:
     """A live table of what is at work; without a terminal, a line for every run that ends."""
-    console, outcomes = Console(stderr=True), dict[str, Outcome]()
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    outcomes: dict[str, Outcome] = {}
 
     def update(outcome: Outcome) -> None:
         outcomes[outcome.job.folder.name] = outcome
@@ -178,6 +182,8 @@ def progress_table(
 
 def last_epoch(folder: Path, epochs: int) -> tuple[str, str] | None:
     """Epoch and best validation error of a run at work; None where there is none yet."""
+    from torchcno.runs.folder import RunFolder
+
     rows = RunFolder(folder).rows()
     if not rows:
         return None
@@ -187,6 +193,8 @@ def last_epoch(folder: Path, epochs: int) -> tuple[str, str] | None:
 
 def said(outcome: Outcome) -> str:
     """An outcome in a few words."""
+    from torchcno.evaluation.errors import published_error
+
     result = outcome.result
     if result is None:
         return f"{outcome.state}: {outcome.error}"

@@ -1,22 +1,23 @@
-"""Progress bars and tables on the terminal."""
+"""Progress bars and tables on the terminal; rich is imported when something is shown."""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
+if TYPE_CHECKING:
+    from rich.table import Table
 
 Move = Callable[..., None]  # (done, total, note="")
+
+
+def show(*lines: Table | str) -> None:
+    """Print tables, and lines as they are: brackets in them are no markup."""
+    from rich.console import Console
+
+    for line in lines:
+        Console().print(line, markup=False, highlight=False)
 
 
 @contextmanager
@@ -25,6 +26,16 @@ def progress_bars() -> Iterator[Callable[[str], Move]]:
 
     A bar shows from its first move on. On standard error, so that output can be piped.
     """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TaskID,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=16),
@@ -52,30 +63,39 @@ def table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], words: int = 1
 ) -> Table:
     """A table whose first `words` columns are text; numbers follow, and stand to the right."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
     view = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left")
     for i, column in enumerate(columns):
-        view.add_column(column, justify="left" if i < words else "right")
+        view.add_column(column, justify="left" if i < words else "right", overflow="fold")
     for row in rows:
         view.add_row(*(escape(str(cell)) for cell in row))  # brackets are no markup
     return view
+
+
+def number(value: float | None, scale: float = 1.0) -> str:
+    """`value` over `scale` by three digits, without an exponent; a dash where there is none."""
+    if value is None:
+        return "–"
+    return f"{value / scale:.0f}" if abs(value / scale) >= 1000 else f"{value / scale:.3g}"
 
 
 def error_table(errors: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Table:
     """Median errors in percent, on fields scaled to [0, 1] and on physical ones."""
     median = "_median_percent"
     known = next(iter(errors.values()), {})
-    metrics = [name.removesuffix(median) for name in known if name.endswith(median)]
-    rows = (
+    metrics = [name for name in known if name.endswith(median)]
+    rows = [
         (
             name,
-            *(
-                f"{summary[metric + median][space]:.3g}"
-                for space in ("normalized", "physical")
-                for metric in metrics
-            ),
+            *(f"{summary[metric]['normalized']:.3g}" for metric in metrics),
+            *(f"{summary[metric]['physical']:.3g}" for metric in metrics),
         )
         for name, summary in errors.items()
-    )
+    ]
+    names = [name.removesuffix(median).removeprefix("relative_").upper() for name in metrics]
+    first, *others = names or [""]
     title = "relative error in percent, median over samples"
-    first, *others = [name.removeprefix("relative_").upper() for name in metrics] or [""]
     return table(title, ["", f"scaled {first}", *others, f"physical {first}", *others], rows)

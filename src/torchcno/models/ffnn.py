@@ -41,6 +41,12 @@ class FFNN(nn.Module):
             )
         )
         self.output = nn.Linear(d, config.out_channels * points)
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear):
+                # As the authors begin: PyTorch's own weights are √6 times smaller, and end at an
+                # error half as large again (docs/training.md).
+                nn.init.xavier_uniform_(layer.weight, gain=math.sqrt(2))
+                nn.init.zeros_(layer.bias)
 
     def forward(
         self, u: Float[Tensor, "batch in_channels *space"]

@@ -218,11 +218,13 @@ def read_run(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     # A number stands in the row itself.
     names = {key: float(a) if a.ndim == 0 else digest(a) for key, a in arrays.items()}
     result = run.result() or {}
+    config = read_tree(run.config_file) if run.config_file.exists() else None
     row = {
         "name": folder.name,
         "group": folder.parent.name,
         **result,
-        "config": read_tree(run.config_file) if run.config_file.exists() else None,
+        "data_version": config and config["problem"].get("version", 1),  # of its recipe
+        "config": config,
         "weights": result.get("weights") or (run.hash_weights() if run.weights.exists() else None),
         "resolution": read_json(run.resolution_file) if RESOLUTIONS.file in measured else None,
         "measured": measured,
@@ -310,11 +312,8 @@ def find_changes(row: Mapping[str, Any], planned: RunConfig) -> list[str]:
         return ["its configuration is not there"]
     try:
         changed = differences(RunConfig.from_tree(row["config"]), planned)
-    except (ValueError, TypeError) as error:  # of a version that had other fields
-        return [f"its configuration cannot be read ({error})"]
-    there, meant = row.get("data_version"), planned.problem.version
-    if there not in (None, meant):  # None: of before it was kept
-        changed["version of the data"] = there, meant
+    except (ValueError, TypeError) as error:  # on other data, or of another version of torchcno
+        return [str(error).partition(";")[0]]
     return [f"{key} is {there}, not {meant}" for key, (there, meant) in changed.items()]
 
 

@@ -10,9 +10,10 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -65,7 +66,11 @@ CUDA_WAYS: dict[str, Way] = {
     "no-filters-fp16": replace(BARE, precision="fp16-mixed"),
     "fused-bf16": replace(FUSED, precision="bf16-mixed"),
     "fused-bf16-channels-first": replace(FUSED, precision="bf16-mixed", channels_first=True),
-    **{f"{name}-eager": way.eager for name, way in WAYS.items() if not way.channels_first},
+    **{
+        f"{name}-eager": replace(way, captured=False)
+        for name, way in WAYS.items()
+        if not way.channels_first
+    },
 }
 
 
@@ -76,21 +81,17 @@ class Plan:
     device: str
     seconds: float  # of measuring, about; building and compiling come on top
     batch: int  # of a training step at `resolution`
-    sizes: tuple[int, ...]  # points an axis for the cost a pixel
+    sizes: tuple[int, ...]  # points per axis for the cost of a pixel
     inference_batch: int
     solver_batch: int
     ways: Mapping[str, Way]  # of a training step; predictions go the way "fused"
-    resolution: int = 64  # points an axis of a training step
+    resolution: int = 64  # points per axis of a training step
     inference_sizes: tuple[int, ...] = (64, 128)
     problems: tuple[Problem, ...] = (NavierStokes(), Poisson())  # the first one's networks train
 
     def of(self, samples: int, size: int) -> Batch:
         """So many samples of size² points."""
         return Batch(samples, size, torch.device(self.device))
-
-    def of_constant_work(self, size: int) -> Batch:
-        """As many samples as have the pixels of a training batch; at least one."""
-        return self.of(max(1, self.batch * self.resolution**2 // size**2), size)
 
 
 PLANS: dict[str, Plan] = {
@@ -109,15 +110,76 @@ PLANS: dict[str, Plan] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class Row:
-    """One thing to measure."""
+    """One thing to measure, and what came of it."""
 
     name: str
-    build: Callable[[], Work]
+    build: Callable[[Batch], Work]
     batch: Batch
     against: tuple[str, ...] = ()  # the rows over which its time is given
     by_pixel: bool = False  # compare the time of a pixel, not of a sample
+
+    stopwatch: Stopwatch | None = None  # None before it is ready, and once it has failed
+    numbers: dict[str, Any] = field(default_factory=dict)  # all but the times
+
+    def prepare(self) -> None:
+        """Build what is timed, and call it once."""
+        device = self.batch.device
+
+        def first_call() -> Work:
+            work = self.build(self.batch)
+            work()
+            wait(device)
+            return work
+
+        start = time.perf_counter()
+        with warnings.catch_warnings(record=True) as warned, self._failures():
+            warnings.simplefilter("always")
+            work, peak = with_peak_memory(first_call, device)
+            self.numbers["first_call_seconds"] = _rounded(time.perf_counter() - start)
+            self.numbers["peak_gib"] = None if peak is None else _rounded(peak / GIB)
+            self.stopwatch = Stopwatch(work, device)
+        if warned:  # of a kernel or a graph that could not be
+            notes = dict.fromkeys(str(warning.message) for warning in warned)
+            self.numbers["notes"] = list(notes)
+
+    def measure(self) -> None:
+        """One more block."""
+        if self.stopwatch is not None:
+            with self._failures():
+                self.stopwatch.measure()
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """An error is what came of this row, and the end of it."""
+        try:
+            yield
+        except Exception as error:  # compilers of kernels have no one type of failures
+            self.stopwatch = None
+            reason = str(error).strip().partition("\n")[0]
+            self.numbers["error"] = f"{type(error).__name__}: {reason}"
+
+    def as_dict(self, rows: Sequence["Row"]) -> dict[str, Any]:
+        """The numbers of the row, with its time over those of others among `rows`."""
+        batch, watch = self.batch, self.stopwatch
+        numbers = {"batch": batch.samples, "size": batch.size, **self.numbers}
+        if watch is None or not watch.blocks:
+            return numbers
+        others = [row for row in rows if row.name in self.against]
+        return numbers | {
+            "milliseconds": _rounded(1e3 * watch.seconds),
+            "quartiles_milliseconds": [_rounded(1e3 * seconds) for seconds in watch.spread],
+            "milliseconds_a_sample": _rounded(1e3 * watch.seconds / batch.samples),
+            "nanoseconds_a_pixel": _rounded(1e9 * watch.seconds / batch.samples / batch.size**2),
+            "rounds": len(watch.blocks),
+            "calls_a_round": watch.calls,
+            "ratios": {
+                row.name: _rounded(watch.over(row.stopwatch) * row.units / self.units)
+                for row in others
+                if row.stopwatch is not None and row.stopwatch.blocks
+            },
+        }
 
     @property
     def units(self) -> int:
@@ -132,7 +194,7 @@ def training_rows(plan: Plan) -> list[Row]:
     return [
         Row(
             name,
-            partial(training_step, way, plan.problems[0], batch),
+            partial(training_step, way, plan.problems[0]),
             batch,
             against=ablated if name == "fused" else ("fused",),
         )
@@ -144,9 +206,10 @@ def size_rows(plan: Plan) -> list[Row]:
     """A training step on growing grids, over the smallest one and over the one without filters."""
     rows = []
     for size in plan.sizes:
-        batch = plan.of_constant_work(size)
+        # As many samples as have the pixels of a training batch; at least one.
+        batch = plan.of(max(1, plan.batch * plan.resolution**2 // size**2), size)
         for name in ("fused", "no-filters", "dense"):
-            build = partial(training_step, plan.ways[name], plan.problems[0], batch)
+            build = partial(training_step, plan.ways[name], plan.problems[0])
             against = (f"{name}-{plan.sizes[0]}", f"no-filters-{size}")
             rows.append(Row(f"{name}-{size}", build, batch, against, by_pixel=True))
     return rows
@@ -154,45 +217,29 @@ def size_rows(plan: Plan) -> list[Row]:
 
 def inference_rows(plan: Plan) -> list[Row]:
     """Predictions, and the solver for the same fields: its time over the network's."""
-    rows: dict[str, Row] = {}
+    kinds = {"latency": (1, 1), "throughput": (plan.inference_batch, plan.solver_batch)}
     fused = plan.ways["fused"]
-    ways = {"": fused, "-eager": fused.eager} if plan.device == "cuda" else {"": fused}
-    for problem in plan.problems:
-        for size in plan.inference_sizes:
-            for kind, samples in (("latency", 1), ("throughput", plan.inference_batch)):
-                batch = plan.of(samples, size)
-                for suffix, way in ways.items():
-                    name = prediction_name(problem, size, kind) + suffix
-                    rows[name] = Row(name, partial(prediction, way, problem, batch), batch)
-    for problem in plan.problems:
-        for size in plan.inference_sizes:
-            for kind, samples in (("latency", 1), ("throughput", plan.solver_batch)):
-                name = solver_name(problem, size, kind)
-                batch = plan.of(samples, solver_points(problem, size))
-                # Fields of several resolutions may come from one grid of the solver.
-                networks = rows[name].against if name in rows else ()
-                rows[name] = Row(
-                    name,
-                    partial(solution, problem, batch),
-                    batch,
-                    against=(*networks, prediction_name(problem, size, kind)),
-                )
-    return list(rows.values())
+    ways = {"": fused}
+    if plan.device == "cuda":
+        ways["-eager"] = replace(fused, captured=False)
+    networks, solvers = list[Row](), dict[str, Row]()
+    for problem, size, kind in product(plan.problems, plan.inference_sizes, kinds):
+        samples, solved = kinds[kind]
+        name = prediction_name(problem, size, kind)
+        for suffix, way in ways.items():
+            build = partial(prediction, way, problem)
+            networks.append(Row(name + suffix, build, plan.of(samples, size)))
+        # Fields of several resolutions may come from one grid of the solver.
+        points = problem.solver_grid(size).shape[0]
+        solver = f"{problem.name}-solver-{points}-{kind}"
+        row = Row(solver, partial(solution, problem), plan.of(solved, points))
+        solvers.setdefault(solver, row).against += (name,)
+    return [*networks, *solvers.values()]
 
 
 def prediction_name(problem: Problem, size: int, kind: str) -> str:
     """The row of the network for `problem`."""
     return f"{problem.name}-{size}-{kind}"
-
-
-def solver_name(problem: Problem, size: int, kind: str) -> str:
-    """The row of the solver that makes fields of `size`."""
-    return f"{problem.name}-solver-{solver_points(problem, size)}-{kind}"
-
-
-def solver_points(problem: Problem, size: int) -> int:
-    """Points an axis of the solver's grid."""
-    return problem.solver_grid(size).shape[0]
 
 
 # With its share of the time.
@@ -211,27 +258,25 @@ def run_bench(plan: Plan, only: Sequence[str] = (), watch: Watch | None = None) 
 
     `only` holds names of sections, or names or patterns of rows; empty: everything.
     """
-    chosen = selected(plan, only)
+    chosen = select_rows(plan, only)
     began = time.monotonic()
-    report: dict[str, Any] = {**environment(plan), "method": METHOD}
+    report = describe_machine(plan)
     shares = sum(SECTIONS[section][1] for section in chosen)
-    device = torch.device(plan.device)
-    if device.type == "cpu":
+    if plan.device == "cpu":
         reuse_memory()  # as a training run does
     with arithmetic("tf32"):
-        Measurement(_warm_up(plan)).prepare(device)
+        _warm_up(plan).prepare()
         for section, rows in chosen.items():
             gc.collect()  # what the rows of the last section held
-            seconds = plan.seconds * SECTIONS[section][1] / shares
-            for results, at_work in measurements(rows, device, seconds):
-                report[section] = results
+            for at_work in measure_rows(rows, plan.seconds * SECTIONS[section][1] / shares):
+                report[section] = {row.name: row.as_dict(rows) for row in rows}
                 report["wall_seconds"] = round(time.monotonic() - began, 1)
                 if watch is not None:
                     watch(report, at_work)
     return report
 
 
-def selected(plan: Plan, only: Sequence[str]) -> dict[str, list[Row]]:
+def select_rows(plan: Plan, only: Sequence[str]) -> dict[str, list[Row]]:
     """The rows to measure, by section."""
     rows = {section: make(plan) for section, (make, _) in SECTIONS.items()}
     known = [*rows, *(row.name for of_section in rows.values() for row in of_section)]
@@ -249,131 +294,45 @@ def selected(plan: Plan, only: Sequence[str]) -> dict[str, list[Row]]:
     return {section: of_section for section, of_section in chosen.items() if of_section}
 
 
-def environment(plan: Plan) -> dict[str, Any]:
-    """Where it is measured."""
-    cuda = plan.device == "cuda"
+def describe_machine(plan: Plan) -> dict[str, Any]:
+    """Where it is measured, and how."""
+    cuda = {"cuda": str(torch.version.cuda)} if plan.device == "cuda" else {}
     return {
         "device": device_name(torch.device(plan.device)),
         "device_kind": plan.device,
         "threads": torch.get_num_threads(),
         "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
         "load_average": round(os.getloadavg()[0], 1),  # how much else the machine did before
-        "versions": versions() | ({"cuda": str(torch.version.cuda)} if cuda else {}),
+        "versions": versions() | cuda,
         "seconds": plan.seconds,
+        "method": METHOD,
     }
 
 
 def _warm_up(plan: Plan) -> Row:
     """A step of a network that takes no time: what a process loads once is no part of any row."""
     tiny = {"levels": 1, "width": 2, "neck_blocks": 1, "skip_blocks": 0, "lift_width": 2}
-    batch = plan.of(samples=1, size=8)
-    build = partial(training_step, Way(fields=tiny), plan.problems[0], batch)
-    return Row("warm-up", build, batch)
+    build = partial(training_step, Way(fields=tiny), plan.problems[0])
+    return Row("warm-up", build, plan.of(samples=1, size=8))
 
 
-@dataclass
-class Measurement:
-    """A row, and what came of it."""
-
-    row: Row
-    stopwatch: Stopwatch | None = None  # None before it is ready, and once it has failed
-    first_call_seconds: float | None = None  # with building, compilation and capture
-    peak_bytes: int | None = None
-    notes: tuple[str, ...] = ()  # what was warned of: a kernel or a graph that could not be
-    error: str | None = None
-
-    def prepare(self, device: torch.device) -> None:
-        """Build what is timed, and call it once."""
-
-        def first_call() -> Work:
-            work = self.row.build()
-            work()
-            wait(device)
-            return work
-
-        start = time.perf_counter()
-        with warnings.catch_warnings(record=True) as warned, self._failures():
-            warnings.simplefilter("always")
-            work, self.peak_bytes = with_peak_memory(first_call, device)
-            self.first_call_seconds = time.perf_counter() - start
-            self.stopwatch = Stopwatch(work, device)
-        self.notes = tuple(dict.fromkeys(str(warning.message) for warning in warned))
-
-    def measure(self) -> None:
-        """One more block."""
-        if self.stopwatch is not None:
-            with self._failures():
-                self.stopwatch.measure()
-
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
-        """An error is what came of this row, and the end of it."""
-        try:
-            yield
-        except Exception as error:  # compilers of kernels have no one type of failures
-            self.stopwatch = None
-            reason = str(error).strip().partition("\n")[0]
-            self.error = f"{type(error).__name__}: {reason}"
-
-    def as_dict(self, others: Mapping[str, "Measurement"]) -> dict[str, Any]:
-        """The numbers of the row, with its time over those of `others`."""
-        batch, watch = self.row.batch, self.stopwatch
-        numbers: dict[str, Any] = {"batch": batch.samples, "size": batch.size}
-        if self.first_call_seconds is not None:
-            numbers["first_call_seconds"] = _rounded(self.first_call_seconds)
-        if self.notes:
-            numbers["notes"] = list(self.notes)
-        if self.error is not None:
-            numbers["error"] = self.error
-        if watch is None or not watch.blocks:
-            return numbers
-        return numbers | {
-            "milliseconds": _rounded(1e3 * watch.seconds),
-            "quartiles_milliseconds": [_rounded(1e3 * seconds) for seconds in watch.spread],
-            "milliseconds_a_sample": _rounded(1e3 * watch.seconds / batch.samples),
-            "nanoseconds_a_pixel": _rounded(1e9 * watch.seconds / batch.samples / batch.size**2),
-            "rounds": len(watch.blocks),
-            "calls_a_round": watch.calls,
-            "peak_gib": None if self.peak_bytes is None else _rounded(self.peak_bytes / GIB),
-            "ratios": {
-                name: _rounded(ratio)
-                for name in self.row.against
-                if name in others and (ratio := self.over(others[name])) is not None
-            },
-        }
-
-    def over(self, other: "Measurement") -> float | None:
-        """The time of a sample, or of a pixel, over the other's; None where one has none."""
-        mine, theirs = self.stopwatch, other.stopwatch
-        if mine is None or theirs is None or not (mine.blocks and theirs.blocks):
-            return None
-        return mine.over(theirs) * other.row.units / self.row.units
-
-
-def measurements(
-    rows: Sequence[Row], device: torch.device, seconds: float
-) -> Iterator[tuple[dict[str, Any], str]]:
-    """The results after every row's first call and after every round, and what was at work.
+def measure_rows(rows: Sequence[Row], seconds: float) -> Iterator[str]:
+    """Measure `rows` in turns, and say after every first call and every round what was at work.
 
     `seconds` count from the first round: where kernels are not compiled yet, the first calls take
     minutes, and every row is measured all the same.
     """
-    every = {row.name: Measurement(row) for row in rows}
-
-    def results() -> dict[str, Any]:
-        return {name: one.as_dict(every) for name, one in every.items()}
-
-    for name, one in every.items():
-        one.prepare(device)
-        if one.error is not None:
+    for row in rows:
+        row.prepare()
+        if "error" in row.numbers:
             gc.collect()  # what a failure held of the memory that the next one needs
-        yield results(), name
+        yield row.name
     deadline = time.monotonic() + seconds
     for count in range(1, MOST_ROUNDS + 1):
         start = time.monotonic()
-        for one in every.values():
-            one.measure()
-        yield results(), f"round {count}"
+        for row in rows:
+            row.measure()
+        yield f"round {count}"
         now = time.monotonic()
         if count >= LEAST_ROUNDS and now + (now - start) > deadline:
             return

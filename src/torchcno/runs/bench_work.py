@@ -1,7 +1,8 @@
 """What `bench` measures: a training step, a prediction and a solution, each ready to be called."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -69,11 +70,6 @@ class Way:
     compiled: bool = False  # by torch.compile, in training
     # Fields of the configuration that are not the paper's.
     fields: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def eager(self) -> "Way":
-        """The same, operation by operation."""
-        return replace(self, captured=False)
 
 
 @dataclass(frozen=True)
@@ -146,24 +142,11 @@ def _is_captured(way: Way, batch: Batch) -> bool:
     return way.captured and batch.device.type == "cuda"
 
 
-@dataclass(frozen=True)
-class _Captured:
-    """A graph, and what owns the memory that it reads from and writes to.
-
-    A graph knows addresses alone: once the network is gone, its replay reads what is there by then.
-    """
-
-    graph: torch.cuda.CUDAGraph
-    work: Work
-    result: object
-
-    def __call__(self) -> object:
-        self.graph.replay()
-        return self.result
-
-
 def _captured(work: Work) -> Work:
-    """`work` as one CUDA graph, which reads its inputs from where they are now."""
+    """`work` as one CUDA graph, which reads its inputs from where they are now.
+
+    A graph knows addresses alone: `work` owns the memory behind them, and is kept for that.
+    """
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -173,7 +156,12 @@ def _captured(work: Work) -> Work:
     graph = torch.cuda.CUDAGraph()
     with capturing(graph):
         result = work()
-    return _Captured(graph, work, result)
+    return partial(_replay, graph, result, work)
+
+
+def _replay(graph: torch.cuda.CUDAGraph, result: object, owner: Work) -> object:
+    graph.replay()
+    return result
 
 
 def _finished(work: Work, device: torch.device) -> Work:

@@ -92,6 +92,8 @@ class RunConfig:
             if key in known and key not in sections
         }
         pde = select(PROBLEMS, problem.pop("name"), "problem")
+        # Files from before recipes had versions are of the first.
+        check_version(pde, problem.pop("version", 1 if "format" in tree else pde.version))
         run = cls.resolve(
             from_plain(pde, problem, "problem"),
             model.pop("name"),
@@ -112,7 +114,11 @@ class RunConfig:
         return {
             "format": FORMAT,
             "torchcno": version("torchcno"),
-            "problem": {"name": self.problem.name, **to_plain(self.problem)},
+            "problem": {
+                "name": self.problem.name,
+                "version": self.problem.version,
+                **to_plain(self.problem),
+            },
             "model": {"name": self.model, **to_plain(self.architecture)},
             "train": to_plain(self.train),
             "preset": self.preset,
@@ -122,6 +128,17 @@ class RunConfig:
             "hardware": to_plain(self.hardware),
             "tensorboard": self.tensorboard,
         }
+
+
+def check_version(problem: type[Problem], version: int) -> None:
+    """Refuse a run on data that this torchcno does not make: its problem has another recipe now."""
+    if version != problem.version:
+        raise ValueError(
+            f"the run is on data by version {version} of the recipe of {problem.name}; this "
+            f"torchcno makes version {problem.version}, other data. Its network predicts as before "
+            "(cno predict); to evaluate it or go on with it, install the torchcno that trained it, "
+            "or train again."
+        )
 
 
 def differences(there: RunConfig, planned: RunConfig) -> dict[str, tuple[Any, Any]]:

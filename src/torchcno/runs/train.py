@@ -54,7 +54,6 @@ class Task:
     hardware: Hardware = Hardware()  # noqa: RUF009
     mask: Mask | None = None  # of physical inputs: where outputs count
     preset: str | None = None  # where recipe and network came from
-    data_version: int | None = None  # of the recipe of the problem's data
 
     def pairs(self, split: str) -> Pairs:
         """The fields of a split as the network sees them."""
@@ -111,7 +110,6 @@ def train_task(
         "model": operator.model,
         "preset": task.preset,
         "seed": task.seed,
-        "data_version": task.data_version,
         "parameters": count.entries,  # the paper's way: a complex weight once
         "real_parameters": count.reals,
         **training,
@@ -180,7 +178,6 @@ def train_run(
             config.hardware,
             problem.mask,
             config.preset,
-            problem.version,
         )
 
         def draw_too(epoch: Epoch) -> None:
