@@ -29,12 +29,14 @@ class Toy(Problem):
     samples: ClassVar[Mapping[str, int]] = {"train": 10, "val": 5, "test": 5, "ood": 5}
     ood: ClassVar[Mapping[str, Any]] = {"K": 5}
     resolution: ClassVar = 16
+    square: ClassVar = False
     input_label: ClassVar = "wave u"
     output_label: ClassVar = "amplified wave v"
     solved: ClassVar[list[int]] = []  # sizes of the batches so far
 
-    def grid(self, resolution: int) -> Grid:
-        return Grid((resolution,) * self.dimension, self.layout)
+    @property
+    def extent(self) -> tuple[tuple[float, float], ...]:
+        return ((0.0, 1.0),) * self.dimension
 
     def sample_inputs(self, grid: Grid, n: int, generator: Generator) -> Tensor:
         ones = (1,) * self.dimension
@@ -45,9 +47,6 @@ class Toy(Problem):
     def solve(self, inputs: Tensor) -> Tensor:
         self.solved.append(len(inputs))
         return self.a * inputs
-
-    def restrict(self, fields: Tensor, resolution: int) -> Tensor:
-        return fields
 
 
 @dataclass(frozen=True)

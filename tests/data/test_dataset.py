@@ -136,6 +136,15 @@ class TestLoad:
         coarse = load(toy, "train", folder=tmp_path, samples=2)
         assert torch.allclose(fine.inputs[..., ::2, ::2], coarse.inputs, atol=1e-6)
 
+    def test_a_shape_has_a_file_of_its_own(self, toy, tmp_path):
+        wide = load(toy, "train", folder=tmp_path, resolution=(8, 12), samples=2)
+        assert wide.grid.shape == (8, 12)
+        assert (tmp_path / "toy-train-8x12.nc").exists()
+        square = load(toy, "train", folder=tmp_path, resolution=(8, 8), samples=2)
+        again = load(toy, "train", folder=tmp_path, resolution=8, samples=2)
+        assert torch.equal(square.inputs, again.inputs)
+        assert torch.equal(wide.inputs[:, :, ::4, ::6], square.inputs[:, :, ::4, ::4])
+
     def test_recipes_and_seeds_side_by_side(self, toy, tmp_path):
         variants = [(toy, 0), (toy, 1), *((dataclasses.replace(toy, a=a), 0) for a in (3.0, 4.0))]
         for _ in range(2):  # made, then read

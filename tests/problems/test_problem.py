@@ -1,10 +1,12 @@
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 import torch
-from torch import Generator
+from torch import Generator, Tensor
 
+from torchcno.grids import Grid
 from torchcno.problems import PROBLEMS, SPLITS, Problem
 from torchcno.problems.navier_stokes import NavierStokes
 from torchcno.problems.poisson import Poisson
@@ -157,3 +159,54 @@ def test_unknown_split_lists_the_splits() -> None:
 def test_flows_are_solved_on_their_own_grid(problem: NavierStokes | Vorticity) -> None:
     for resolution in (32, 64, 256):
         assert problem.solver_grid(resolution).shape == (problem.N, problem.N)
+
+
+@dataclass(frozen=True)
+class Heat(Problem):
+    """Heat equation on a box with one side of length 1, 2, … per axis, by its first mode."""
+
+    axes: int = 1
+    T: float = 0.01
+
+    name: ClassVar = "heat"
+    layout: ClassVar = "periodic"
+    boundary: ClassVar = "periodic"
+    square: ClassVar = False
+
+    @property
+    def extent(self) -> tuple[tuple[float, float], ...]:
+        return tuple((0.0, 1.0 + i) for i in range(self.axes))
+
+    def solver_grid(self, resolution: int | tuple[int, ...]) -> Grid:
+        grid = self.grid(resolution)
+        return grid.resized(*(2 * n for n in grid.shape))
+
+    def sample_inputs(self, grid: Grid, n: int, generator: Generator) -> Tensor:
+        sides = [b - a for a, b in grid.extent]
+        waves = [torch.cos(2 * math.pi * x / L) for x, L in zip(grid.mesh(), sides, strict=True)]
+        amplitude = torch.rand(n, *[1] * (1 + len(sides)), generator=generator).double()
+        return amplitude * math.prod(waves)
+
+    def solve(self, inputs: Tensor) -> Tensor:
+        rate = sum((2 * math.pi / (b - a)) ** 2 for a, b in self.extent)
+        return math.exp(-rate * self.T) * self.checked(inputs)
+
+
+@pytest.mark.parametrize("resolution", [(12,), 12, (12, 20), (6, 8, 10), 8])
+def test_a_problem_may_have_any_dimension_and_shape(resolution: int | tuple[int, ...]) -> None:
+    axes = len(resolution) if isinstance(resolution, tuple) else 3
+    problem = Heat(axes)
+    grid = problem.grid(resolution)
+    assert len(grid.shape) == axes
+    inputs, outputs = problem.pairs(generators(1, 2), resolution)
+    assert inputs.shape == (2, 1, *grid.shape)
+    # The modes of a box are its own: a restriction keeps the first, and the solver damps it.
+    torch.testing.assert_close(inputs[:1], problem.sample_inputs(grid, 1, *generators(1)))
+    rate = sum((2 * math.pi / side) ** 2 for side in range(1, axes + 1))
+    torch.testing.assert_close(outputs, math.exp(-0.01 * rate) * inputs)
+
+
+def test_a_grid_is_square_where_the_solver_needs_it() -> None:
+    assert Poisson().grid((8, 8)) == Poisson().grid(8)
+    with pytest.raises(ValueError, match=r"poisson solves on square grids, not \(8, 9\)"):
+        Poisson().grid((8, 9))

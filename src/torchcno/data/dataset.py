@@ -5,16 +5,17 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from torchcno.data import files
-from torchcno.data.generate import Progress, generate
+from torchcno.data.generate import Progress, make_file
 from torchcno.data.samples import Samples
 from torchcno.grids import Grid
-from torchcno.problems.problem import Problem
+from torchcno.problems.problem import Problem, Resolution
 from torchcno.spectral import resample
 
 
@@ -57,7 +58,7 @@ class Fields:
     def resampled(self, *shape: int) -> "Fields":
         """The same functions on a grid of another `shape`, Eq. (A.4): band-limited.
 
-        One number of points for all axes, or one an axis.
+        One number of points for all axes, or one per axis.
         """
         axes = len(self.grid.shape)
         if len(shape) not in (1, axes):
@@ -127,32 +128,32 @@ def load(
     problem: Problem,
     split: str,
     *,
-    folder: Path | str | None = None,
-    resolution: int | None = None,
     samples: int | None = None,
+    resolution: Resolution | None = None,
     seed: int = 0,
+    **reading: Any,
+) -> Fields:
+    """The fields of a split, by `load_samples`, whose other arguments are `reading`.
+
+    `samples` and `resolution` are the paper's unless given; fields are solved for the resolution,
+    not resampled to it.
+    """
+    return load_samples(Samples.of(problem, split, resolution, seed, samples), **reading)
+
+
+def load_samples(
+    samples: Samples,
+    folder: Path | str | None = None,
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> Fields:
-    """The samples of a split from the data folder, verified; made there, on `device`, if missing.
+    """The samples from the data folder, verified; made there, on `device`, if missing.
 
-    `samples` and `resolution` are the paper's unless given; fields are solved for the resolution,
-    not resampled to it. The data folder is `folder`, else $TORCHCNO_DATA, else a cache folder.
+    The data folder is `folder`, else $TORCHCNO_DATA, else a cache folder.
     """
-    wanted = Samples.of(problem, split, resolution, seed)
-    home = home_folder(data_folder(folder), wanted)
-    count = problem.samples[split] if samples is None else samples
-    path = generate(
-        problem,
-        split,
-        folder=home,
-        samples=count,
-        resolution=wanted.resolution,
-        seed=seed,
-        device=device,
-        progress=progress,
-    )
-    (inputs, outputs), grid = files.read(path, count)
+    home = home_folder(data_folder(folder), samples)
+    path = make_file(samples, home, device=device, progress=progress)
+    (inputs, outputs), grid = files.read(path, samples.count)
     return Fields(torch.from_numpy(inputs), torch.from_numpy(outputs), grid)
 
 

@@ -39,20 +39,21 @@ class Header:
 
 def file_name(samples: Samples) -> str:
     """`<problem>-<split>-<resolution>.nc`"""
-    return f"{samples.problem.name}-{samples.split}-{samples.resolution}.nc"
+    return f"{samples.problem.name}-{samples.split}-{samples.points}.nc"
 
 
-def write(path: Path, samples: Samples, count: int, device: str, chunks: Iterable[Pair]) -> None:
-    """The first `count` samples, handed over in consecutive chunks, as a file at `path`."""
-    reserve(path, 4 * count * sum(samples.split_problem.channels) * math.prod(samples.grid.shape))
+def write(path: Path, samples: Samples, device: str, chunks: Iterable[Pair]) -> None:
+    """The samples, handed over in consecutive chunks, as a file at `path`."""
+    values = sum(samples.split_problem.channels) * math.prod(samples.grid.shape)
+    reserve(path, 4 * samples.count * values)
     with h5netcdf.File(path, "w") as file:
-        create_variables(file, samples, count)
+        create_variables(file, samples)
         start = 0
         for inputs, outputs in chunks:
             file["input"][start : start + len(inputs)] = inputs
             file["output"][start : start + len(outputs)] = outputs
             start += len(inputs)
-        file.attrs.update(describe(samples, count), device=device, sha256=checksum(file))
+        file.attrs.update(describe(samples), device=device, sha256=checksum(file))
     with path.open("rb") as written:
         os.fsync(written.fileno())
 
@@ -70,17 +71,17 @@ def reserve(path: Path, size: int) -> None:
             raise
 
 
-def create_variables(file: h5netcdf.File, samples: Samples, count: int) -> None:
+def create_variables(file: h5netcdf.File, samples: Samples) -> None:
     """Coordinates, and empty fields, each with a name that a stranger understands."""
     grid, channels = samples.grid, samples.split_problem.channels
     axes = coordinates_of(grid)
     file.dimensions = {
-        "sample": count,
+        "sample": samples.count,
         "input_channel": channels[0],
         "output_channel": channels[1],
         **dict(zip(axes, grid.shape, strict=True)),
     }
-    number = file.create_variable("sample", ("sample",), data=np.arange(count))
+    number = file.create_variable("sample", ("sample",), data=np.arange(samples.count))
     number.attrs["long_name"] = "number of the sample"
     for (axis, positions), extent in zip(axes.items(), grid.extent, strict=True):
         variable = file.create_variable(axis, (axis,), data=positions)
@@ -97,12 +98,12 @@ def coordinates_of(grid: Grid) -> dict[str, NDArray[np.float64]]:
     return {name: grid.axis(i).numpy() for i, name in enumerate(AXES[-len(grid.shape) :])}
 
 
-def describe(samples: Samples, count: int) -> dict[str, Any]:
+def describe(samples: Samples) -> dict[str, Any]:
     """A file's attributes, but for what depends on the values."""
     problem, shape = samples.problem, " x ".join(map(str, samples.grid.shape))
     equation = (inspect.getdoc(type(problem)) or problem.name).split("\n\n")[0]
     return {
-        "title": f"{problem.name}: {count} {samples.split} samples on {shape} points",
+        "title": f"{problem.name}: {samples.count} {samples.split} samples on {shape} points",
         "description": " ".join(equation.split()),
         "comment": "Inputs, and the outputs that a PDE's solution operator gives for them, in "
         "physical values. sha256 is of the bytes of all inputs followed by all outputs.",

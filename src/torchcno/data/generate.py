@@ -23,14 +23,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import torch
 
 from torchcno.data import files
 from torchcno.data.samples import Samples
-from torchcno.problems.problem import Problem
+from torchcno.problems.problem import Problem, Resolution
 
 Progress = Callable[[int, int], None]  # samples done, samples in all
 
@@ -44,8 +44,21 @@ def generate(
     *,
     folder: Path | str,
     samples: int | None = None,
-    resolution: int | None = None,
+    resolution: Resolution | None = None,
     seed: int = 0,
+    **making: Any,
+) -> Path:
+    """The data file of a split in `folder`, by `make_file`, whose other arguments are `making`.
+
+    `samples` and `resolution` are the paper's unless given.
+    """
+    return make_file(Samples.of(problem, split, resolution, seed, samples), folder, **making)
+
+
+def make_file(
+    samples: Samples,
+    folder: Path | str,
+    *,
     workers: int | None = None,
     overwrite: bool = False,
     device: str | torch.device = "cpu",
@@ -53,31 +66,27 @@ def generate(
 ) -> Path:
     """The file `<problem>-<split>-<resolution>.nc` in `folder`, made unless it is there.
 
-    `samples` and `resolution` are the paper's unless given. A file of the same recipe that holds at
-    least as many samples is left as it is; one that holds fewer is extended; one of another recipe
-    is an error unless `overwrite`. On the CPU, `workers` processes make it: unless given, as many
-    as there are cores if the work is worth their start.
+    A file of the same recipe that holds at least as many samples is left as it is; one that holds
+    fewer is extended; one of another recipe is an error unless `overwrite`. On the CPU, `workers`
+    processes make it: unless given, as many as there are cores if the work is worth their start.
     """
-    wanted = Samples.of(problem, split, resolution, seed)
-    count = problem.samples[split] if samples is None else samples
-    for what, number in (("samples", count), ("workers", workers)):
-        if number is not None and number < 1:
-            raise ValueError(f"{what} is {number}; use 1 or more.")
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers is {workers}; use 1 or more.")
     where = solver_device(device)
-    path = Path(folder) / files.file_name(wanted)
-    if not overwrite and is_there(path, wanted, count):
+    path = Path(folder) / files.file_name(samples)
+    if not overwrite and is_there(path, samples):
         return path
-    wanted.check_inputs()
-    with explained(path), partial_folder(path, wanted, where.type) as partial:
-        if not overwrite and is_there(path, wanted, count):  # made while we waited for the folder
+    samples.check_inputs()
+    with explained(path), partial_folder(path, samples, where.type) as partial:
+        if not overwrite and is_there(path, samples):  # made while we waited for the folder
             shutil.rmtree(partial, ignore_errors=True)
             return path
-        work = Work(wanted, count, partial, where)
+        work = Work(samples, partial, where)
         if not overwrite and path.exists():
             work.adopt(path)
         work.run(workers, progress or (lambda done, total: None))
         complete = partial / "complete.nc"
-        files.write(complete, wanted, count, where.type, map(work.read, work.chunks))
+        files.write(complete, samples, where.type, map(work.read, work.chunks))
         os.replace(complete, path)
         # On a network file system the open lock outlives its removal for a moment: no error.
         shutil.rmtree(partial, ignore_errors=True)
@@ -97,7 +106,7 @@ def solver_device(name: str | torch.device) -> torch.device:
     return device
 
 
-def is_there(path: Path, wanted: Samples, count: int) -> bool:
+def is_there(path: Path, wanted: Samples) -> bool:
     """Whether the file at `path` holds the samples; an error where it holds others."""
     if not path.exists():
         return False
@@ -119,7 +128,7 @@ def is_there(path: Path, wanted: Samples, count: int) -> bool:
             f"{path} holds data of another recipe ({differences}); "
             "choose another folder, or overwrite."
         )
-    return header.samples >= count
+    return header.samples >= wanted.count
 
 
 @contextmanager
@@ -167,10 +176,9 @@ def locked(folder: Path) -> IO[str]:
 
 @dataclass(frozen=True)
 class Work:
-    """The first `count` samples, to be made chunk by chunk into the folder `partial`."""
+    """Samples, to be made chunk by chunk into the folder `partial`."""
 
     samples: Samples
-    count: int
     partial: Path
     device: torch.device
 
@@ -184,7 +192,7 @@ class Work:
     @property
     def chunks(self) -> list[range]:
         """The numbers of the samples of each chunk."""
-        numbers = range(self.count)
+        numbers = range(self.samples.count)
         return [numbers[i : i + self.chunk_size] for i in numbers[:: self.chunk_size]]
 
     def path(self, chunk: range) -> Path:
@@ -237,13 +245,13 @@ class Work:
     def run(self, workers: int | None, progress: Progress) -> None:
         """Make every chunk that is not finished."""
         todo = [chunk for chunk in self.chunks if not self.is_finished(chunk)]
-        done = self.count - sum(map(len, todo))
-        progress(done, self.count)
+        done = self.samples.count - sum(map(len, todo))
+        progress(done, self.samples.count)
 
         def report(chunk: range) -> None:
             nonlocal done
             done += len(chunk)
-            progress(done, self.count)
+            progress(done, self.samples.count)
 
         if self.device.type == "cuda" or workers == 1 or not can_start_processes(self.samples):
             make_here(self, todo, report)

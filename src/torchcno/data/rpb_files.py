@@ -95,8 +95,8 @@ def read_fields(problem: Problem, split: str, folder: Path | str) -> Fields:
         )
     grid = problem.grid(outputs.shape[-1])
     fields = Fields(inputs, outputs, grid)
-    is_native = set(grid.shape) == {problem.resolution}
-    return fields if is_native else fields.resampled(problem.resolution)
+    shape = problem.grid(problem.resolution).shape
+    return fields if grid.shape == shape else fields.resampled(*shape)
 
 
 def read_normalization(problem: Problem, folder: Path | str) -> Normalization:

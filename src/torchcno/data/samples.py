@@ -11,29 +11,40 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from torchcno.grids import Grid
-from torchcno.problems.problem import Problem
+from torchcno.problems.problem import Problem, Resolution
 
 
 @dataclass(frozen=True)
 class Samples:
-    """The endless sequence of a problem's samples: the i-th depends on these fields and i alone."""
+    """The first `count` samples of a problem: the i-th depends on the other fields and i alone."""
 
     problem: Problem
     split: str
-    resolution: int
+    resolution: Resolution
     seed: int = 0
+    count: int = 0  # 0: the paper's
 
     def __post_init__(self) -> None:
         if not -(2**63) <= self.seed < 2**63:  # as files keep it
             raise ValueError(f"seed is {self.seed}; use a number below 2⁶³.")
         _ = self.split_problem, self.grid  # both refuse what they do not know
+        if self.count == 0:
+            object.__setattr__(self, "count", self.problem.samples[self.split])
 
     @classmethod
     def of(
-        cls, problem: Problem, split: str, resolution: int | None = None, seed: int = 0
+        cls,
+        problem: Problem,
+        split: str,
+        resolution: Resolution | None = None,
+        seed: int = 0,
+        samples: int | None = None,
     ) -> "Samples":
-        """The samples at `resolution`, the paper's unless given."""
-        return cls(problem, split, problem.resolution if resolution is None else resolution, seed)
+        """So many `samples` at `resolution`, both the paper's unless given."""
+        if samples is not None and samples < 1:
+            raise ValueError(f"samples is {samples}; use 1 or more.")
+        resolution = problem.resolution if resolution is None else resolution
+        return cls(problem, split, resolution, seed, samples or 0)
 
     @cached_property
     def split_problem(self) -> Problem:
@@ -44,6 +55,12 @@ class Samples:
     def grid(self) -> Grid:
         """Where the samples' values lie."""
         return self.problem.grid(self.resolution)
+
+    @property
+    def points(self) -> int | str:
+        """The points per axis, as files call them: 64, or 48x64 where the axes differ."""
+        shape = self.grid.shape
+        return shape[0] if len(set(shape)) == 1 else "x".join(map(str, shape))
 
     @property
     def recipe(self) -> str:
@@ -59,7 +76,7 @@ class Samples:
             "problem": self.problem.name,
             "split": self.split,
             "seed": self.seed,
-            "resolution": self.resolution,
+            "resolution": self.points,
             "recipe_version": self.problem.version,
             "recipe": self.recipe,
         }

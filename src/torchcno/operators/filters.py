@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from torchcno.selection import select
+from torchcno.selection import option, select
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class WindowedSinc:
     of half-width c_h s − w_c. Local, and nearly exact for functions well below the cutoff.
     """
 
-    taps: int = 6  # F, samples of the rate s under the window: N_tap = F N_σ = 12
-    half_width: float = 0.8  # c_h
-    cutoff: float = 2.0001  # s / w_c
+    taps: int = option(6, "samples under the window (F); N_tap = F N_σ")
+    half_width: float = option(0.8, "half-width of the transition band (c_h)")
+    cutoff: float = option(2.0001, "sampling rate over cutoff frequency (s / w_c)")
     kind: Literal["windowed-sinc"] = "windowed-sinc"
 
     def __post_init__(self) -> None:

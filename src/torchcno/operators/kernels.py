@@ -158,44 +158,6 @@ def _backward(
     return cpu_activation.launch_backward(dy, x, bias, ups, downs, sigma)
 
 
-@_forward.register_kernel("cuda")
-def _forward_cuda(
-    x: Tensor, bias: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
-) -> Tensor:
-    return or_dense(launch_forward, dense_activation, x, bias, ups, downs, sigma)
-
-
-@_backward.register_kernel("cuda")
-def _backward_cuda(
-    dy: Tensor,
-    x: Tensor,
-    bias: Tensor,
-    ups: Sequence[Tensor],
-    downs: Sequence[Tensor],
-    sigma: str,
-) -> tuple[Tensor, Tensor]:
-    return or_dense(launch_backward, _dense_backward, dy, x, bias, ups, downs, sigma)
-
-
-@_forward.register_fake
-def _forward_fake(
-    x: Tensor, bias: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
-) -> Tensor:
-    return _empty_output(x, downs)
-
-
-@_backward.register_fake
-def _backward_fake(
-    dy: Tensor,
-    x: Tensor,
-    bias: Tensor,
-    ups: Sequence[Tensor],
-    downs: Sequence[Tensor],
-    sigma: str,
-) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(x, memory_format=memory_format(x)), torch.empty_like(bias)
-
-
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, bias, ups, downs, sigma = inputs
     ctx.save_for_backward(x, bias, *ups, *downs)
@@ -295,6 +257,17 @@ def or_dense(launch: Callable[..., Any], dense: Callable[..., Any], *arguments: 
             stacklevel=2,
         )
         return dense(*arguments)
+
+
+_forward.register_kernel("cuda", lambda *given: or_dense(launch_forward, dense_activation, *given))
+_backward.register_kernel("cuda", lambda *given: or_dense(launch_backward, _dense_backward, *given))
+_forward.register_fake(lambda x, bias, ups, downs, sigma: _empty_output(x, downs))
+_backward.register_fake(
+    lambda dy, x, bias, *_: (
+        torch.empty_like(x, memory_format=memory_format(x)),
+        torch.empty_like(bias),
+    )
+)
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from torch.nn.functional import pad
 
 from torchcno.constants import constants
 from torchcno.grids import Grid
-from torchcno.problems.problem import Problem
+from torchcno.problems.problem import Problem, Resolution
 from torchcno.problems.random_fields import SquaredExponential
 from torchcno.problems.sine_space import sine_pair
+from torchcno.selection import option
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,12 @@ class Darcy(Problem):
     LU and 1.4 times as pyamg; on a GPU it is a handful of batched products.
     """
 
-    variance: float = 0.1  # σ²
-    length: float = 0.224  # l
-    high: float = 12.0  # a where g > 0
-    low: float = 3.0  # a elsewhere
-    refinement: int = 4  # fine intervals in one of the data
-    tolerance: float = 1e-10  # residual over right-hand side
+    variance: float = option(0.1, "variance of the random field (σ²)")
+    length: float = option(0.224, "correlation length of the random field (l)")
+    high: float = option(12.0, "coefficient where the field is positive")
+    low: float = option(3.0, "coefficient elsewhere")
+    refinement: int = option(4, "intervals of the solver in one of the data")
+    tolerance: float = option(1e-10, "residual over right-hand side")
 
     name: ClassVar = "darcy"
     version: ClassVar = 2
@@ -58,17 +59,19 @@ class Darcy(Problem):
     input_label: ClassVar = "coefficient a"
     output_label: ClassVar = "pressure u"
 
-    def solver_grid(self, resolution: int) -> Grid:
+    def solver_grid(self, resolution: Resolution) -> Grid:
         """The grid with `refinement` intervals in each of the data's."""
-        return self.grid(self.refinement * (resolution - 1) + 1)
+        grid = self.grid(resolution)
+        return grid.resized(*(self.refinement * (n - 1) + 1 for n in grid.shape))
 
-    def restrict(self, fields: Tensor, resolution: int) -> Tensor:
+    def restrict(self, fields: Tensor, resolution: Resolution) -> Tensor:
         """The values at the points shared with the coarse grid: a jumps, so a filter would ring."""
-        stride, rest = divmod(fields.shape[-1] - 1, resolution - 1)
+        n = self.grid(resolution).shape[-1]
+        stride, rest = divmod(fields.shape[-1] - 1, n - 1)
         if rest:
             raise ValueError(
-                f"{fields.shape[-1]} points do not contain the {resolution} of the data; "
-                f"use k · {resolution - 1} + 1."
+                f"{fields.shape[-1]} points do not contain the {n} of the data; "
+                f"use k · {n - 1} + 1."
             )
         return fields[..., ::stride, ::stride]
 

@@ -11,6 +11,7 @@ from torchcno.grids import Grid
 from torchcno.problems.problem import Problem
 from torchcno.problems.random_fields import sine_series
 from torchcno.problems.sine_space import multiply_modes
+from torchcno.selection import option
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class Poisson(Problem):
     grid: û_ij = f̂_ij / (π² (i² + j²)).
     """
 
-    K: int = 16  # modes an axis
-    r: float = -0.5  # decay of the amplitudes; negative: they grow
+    K: int = option(16, "modes per axis")
+    r: float = option(-0.5, "decay of the amplitudes; negative: they grow")
 
     name: ClassVar = "poisson"
     layout: ClassVar = "inclusive"

@@ -1,16 +1,19 @@
 """What every problem is: a distribution of inputs and a solver."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Generator, Tensor
 
 from torchcno.grids import Grid, Layout
-from torchcno.selection import select
+from torchcno.selection import check_options, select
 from torchcno.spectral import resample
+
+Resolution = int | tuple[int, ...]  # points: one number for all axes, or one per axis
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,7 @@ class Problem(ABC):
     """A PDE's solution operator G: u ↦ v, given by a distribution of inputs u and a solver for v.
 
     A subclass states its equation in the docstring, in one line first, and its constants as fields
-    with the paper's values. Fields are `(sample, channel, y, x)`, physical values, float64 inside.
+    with the paper's values. Fields are `(sample, channel, *space)`, physical, float64 inside.
 
     `sample_inputs` and `solve` work on the whole state that the equation needs; `observe` picks
     what networks see of it. The two differ where the benchmark shows a part only: one component
@@ -30,36 +33,43 @@ class Problem(ABC):
     # of another version are other data.
     version: ClassVar[int] = 1
     layout: ClassVar[Layout]  # where the samples lie
-    boundary: ClassVar[Literal["zero", "periodic", "even", "odd"]]  # how the fields meet the edge
-    samples: ClassVar[Mapping[str, int]]  # the paper's number of samples a split
+    boundary: ClassVar[str]  # how the fields meet the edge: zero, periodic, even or odd
+    samples: ClassVar[Mapping[str, int]]  # the paper's number of samples per split
     ood: ClassVar[Mapping[str, Any]]  # the constants that differ out of distribution
-    resolution: ClassVar[int] = 64  # the paper's points an axis
-    extent: ClassVar[tuple[tuple[float, float], ...]] = ((0.0, 1.0), (0.0, 1.0))
+    resolution: ClassVar[Any] = 64  # the paper's points, a `Resolution`
+    extent: ClassVar[tuple[tuple[float, float], ...]] = ((0.0, 1.0), (0.0, 1.0))  # one per axis
+    square: ClassVar[bool] = True  # whether the solver needs as many points along every axis
     normalized: ClassVar[bool] = True  # whether networks see fields scaled to [0, 1]
     state_channels: ClassVar[int] = 1  # channels of the inputs that `solve` takes
     input_label: ClassVar[str] = "input"  # what the fields are, for plots
     output_label: ClassVar[str] = "output"
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
     @property
     def channels(self) -> tuple[int, int]:
         """How many input and output channels networks see."""
         return 1, 1
 
-    def grid(self, resolution: int) -> Grid:
-        """The grid of `resolution` points an axis."""
-        return Grid((resolution, resolution), self.layout, self.extent)
+    def grid(self, resolution: Resolution) -> Grid:
+        """The grid of `resolution` points on the problem's domain."""
+        if not isinstance(resolution, tuple):
+            resolution = (resolution,) * len(self.extent)
+        self._check_square(resolution)
+        return Grid(resolution, self.layout, self.extent)
 
-    def solver_grid(self, resolution: int) -> Grid:
+    def solver_grid(self, resolution: Resolution) -> Grid:
         """The grid on which pairs for `resolution` are made; finer where the solver needs it."""
         return self.grid(resolution)
 
-    def gpu_batch(self, resolution: int) -> int:
+    def gpu_batch(self, resolution: Resolution) -> int:
         """How many samples a GPU makes at once: so many that memory stays about a GiB."""
-        return max(1, 128 * 64**2 // resolution**2)
+        return max(1, 128 * 64**2 // math.prod(self.grid(resolution).shape))
 
     @abstractmethod
     def sample_inputs(self, grid: Grid, n: int, generator: Generator) -> Tensor:
-        """`n` random states on `grid`, from a CPU generator: (n, state channel, y, x), float64.
+        """`n` random states on `grid`, from a CPU generator: (n, state channel, *space), float64.
 
         A generator stands for functions: the same one gives the same functions on every grid.
         """
@@ -72,14 +82,17 @@ class Problem(ABC):
         """The channels of a state, before or after `solve`, that networks see."""
         return fields
 
-    def restrict(self, fields: Tensor, resolution: int) -> Tensor:
+    def restrict(self, fields: Tensor, resolution: Resolution) -> Tensor:
         """Fields of the solver grid on the grid of `resolution`, band-limited."""
-        return resample(fields, (resolution, resolution), self.layout)
+        return resample(fields, self.grid(resolution).shape, self.layout)
 
     def pairs(
-        self, generators: Sequence[Generator], resolution: int, device: str | torch.device = "cpu"
+        self,
+        generators: Sequence[Generator],
+        resolution: Resolution,
+        device: str | torch.device = "cpu",
     ) -> tuple[Tensor, Tensor]:
-        """Inputs and outputs at `resolution` as networks see them, one sample a generator.
+        """Inputs and outputs at `resolution` as networks see them, one sample per generator.
 
         Float64 on the CPU, whatever `device` solves. A sample depends on its generator alone.
         On the CPU it does so to the last bit, since samples are solved one by one: the rounding of
@@ -92,7 +105,7 @@ class Problem(ABC):
         outputs = torch.cat([self.solve(batch) for batch in batches])
         return self._seen(states, resolution), self._seen(outputs, resolution)
 
-    def _seen(self, fields: Tensor, resolution: int) -> Tensor:
+    def _seen(self, fields: Tensor, resolution: Resolution) -> Tensor:
         return self.restrict(self.observe(fields), resolution).cpu()
 
     def for_split(self, split: str) -> "Problem":
@@ -106,22 +119,25 @@ class Problem(ABC):
 
     def checked(self, inputs: Tensor) -> Tensor:
         """`inputs` in float64, once they are known to be states that `solve` can take."""
-        wanted = f"(sample, {self.state_channels}, y, x)"
-        if inputs.ndim != 4 or inputs.shape[1] != self.state_channels or inputs.shape[0] == 0:
+        axes, channels = len(self.extent), self.state_channels
+        if inputs.ndim != axes + 2 or inputs.shape[1] != channels or inputs.shape[0] == 0:
             raise ValueError(
-                f"{self.name} solves states of shape {wanted}, not {tuple(inputs.shape)}; "
-                "see `sample_inputs`."
+                f"{self.name} solves states of shape (sample, {channels}, "
+                f"{', '.join('zyx'[-axes:])}), not {tuple(inputs.shape)}; see `sample_inputs`."
             )
         if not inputs.is_floating_point():
             raise ValueError(f"{self.name} solves real floating-point fields, not {inputs.dtype}.")
-        if inputs.shape[-1] != inputs.shape[-2]:
-            raise ValueError(
-                f"{self.name} solves on square grids, not {tuple(inputs.shape[-2:])}; "
-                "use as many points along y as along x."
-            )
+        self._check_square(tuple(inputs.shape[2:]))
         if not torch.isfinite(inputs).all():
             raise ValueError(f"inputs of {self.name} hold NaN or infinite values; remove them.")
         return inputs.to(torch.float64)
+
+    def _check_square(self, shape: tuple[int, ...]) -> None:
+        if self.square and len(set(shape)) > 1:
+            raise ValueError(
+                f"{self.name} solves on square grids, not {shape}; "
+                "use as many points along every axis."
+            )
 
 
 SPLITS: tuple[str, ...] = ("train", "val", "test", "ood")

@@ -4,7 +4,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -12,11 +12,9 @@ from scipy.ndimage import gaussian_filter
 from torch import Generator, Tensor
 
 from torchcno.grids import Grid
-from torchcno.problems.problem import Problem
+from torchcno.problems.problem import Problem, Resolution
 from torchcno.problems.random_fields import uniform
-from torchcno.selection import select
-
-Edges = Literal["exact", "sampled"]
+from torchcno.selection import option
 
 
 @dataclass(frozen=True)
@@ -28,8 +26,8 @@ class _Transport(Problem):
     second is needed since f does not vanish on the edge, and makes the solution exact.
     """
 
-    velocity: tuple[float, float] = (0.2, 0.2)  # (v_x, v_y)
-    T: float = 1.0  # final time
+    velocity: tuple[float, float] = option((0.2, 0.2), "velocity (v_x, v_y)")
+    T: float = option(1.0, "final time")
 
     version: ClassVar[int] = 2
     boundary: ClassVar = "zero"
@@ -82,13 +80,13 @@ class SmoothTransport(_Transport):
     average: networks can predict this only as well as they see the peak.
     """
 
-    centre: tuple[float, float] = (0.2, 0.4)  # range of μ_x and μ_y
-    variance: tuple[float, float] = (0.003, 0.009)  # range of σ
+    centre: tuple[float, float] = option((0.2, 0.4), "range of the centre's coordinates (μ)")
+    variance: tuple[float, float] = option((0.003, 0.009), "range of the variance (σ)")
 
     name: ClassVar = "smooth-transport"
     layout: ClassVar = "inclusive"
 
-    def restrict(self, fields: Tensor, resolution: int) -> Tensor:
+    def restrict(self, fields: Tensor, resolution: Resolution) -> Tensor:
         """`fields`, which are made on the grid of the data, each with the largest value 1."""
         return fields / fields.amax((-2, -1), keepdim=True)
 
@@ -120,21 +118,23 @@ class DiscontinuousTransport(_Transport):
     better problem, but not the published one.
     """
 
-    centre: tuple[float, float] = (0.2, 0.4)  # range of μ_x and μ_y
-    radius: tuple[float, float] = (0.1, 0.2)  # range of R
-    smoothing: float = 1.75 / 127  # s: 1.75 points of a grid of 128, as a length
-    edges: Edges = "sampled"  # what is softened: the disk at the points, or the "exact" one
+    centre: tuple[float, float] = option((0.2, 0.4), "range of the centre's coordinates (μ)")
+    radius: tuple[float, float] = option((0.1, 0.2), "range of the radius (R)")
+    smoothing: float = option(1.75 / 127, "width of the softened edge (s): 1.75 points of 128")
+    edges: str = option(
+        "sampled",
+        "what is softened: sampled (the disk at the points) or exact",
+        choices=("sampled", "exact"),
+    )
 
     name: ClassVar = "discontinuous-transport"
     layout: ClassVar = "periodic"
     extent: ClassVar = ((0.0, 128 / 127), (0.0, 128 / 127))
 
-    def __post_init__(self) -> None:
-        select(dict.fromkeys(get_args(Edges)), self.edges, "edges")
-
-    def solver_grid(self, resolution: int) -> Grid:
+    def solver_grid(self, resolution: Resolution) -> Grid:
         """Twice the resolution: for the paper's 64², the 128² points that include both ends."""
-        return self.grid(2 * resolution)
+        grid = self.grid(resolution)
+        return grid.resized(*(2 * n for n in grid.shape))
 
     def _draw(self, n: int, generator: Generator) -> Tensor:
         return _centres_and(self.radius, self.centre, n, generator)

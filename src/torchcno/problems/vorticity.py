@@ -10,9 +10,10 @@ from jaxtyping import Complex
 from torch import Generator, Tensor
 
 from torchcno.grids import Grid
-from torchcno.problems.problem import Problem
+from torchcno.problems.problem import Problem, Resolution
 from torchcno.problems.random_fields import PeriodicMatern
 from torchcno.problems.torus_flow import TorusFlow, torus_flow
+from torchcno.selection import option
 
 
 @dataclass(frozen=True)
@@ -33,15 +34,15 @@ class Vorticity(Problem):
     τ = 10.
     """
 
-    scale: float = 2.0 * 7**3  # s
-    tau: float = 7.0  # τ
-    alpha: float = 2.5  # α
-    k_max: int = 31  # modes |k|∞ ≤ k_max of ω(0)
-    nu: float = 1e-3  # ν
-    forcing: float = 0.1  # amplitude of f
-    T: float = 30.0  # final time
-    dt: float = 1e-2  # Δt: an error of 1e-5 at T
-    N: int = 64  # points an axis of the solver
+    scale: float = option(2.0 * 7**3, "size of the initial vorticity (s)")
+    tau: float = option(7.0, "inverse length of its covariance (τ)")
+    alpha: float = option(2.5, "its smoothness (α)")
+    k_max: int = option(31, "highest mode of the initial vorticity, |k|∞ ≤ k_max")
+    nu: float = option(1e-3, "viscosity (ν)")
+    forcing: float = option(0.1, "amplitude of the force (f)")
+    T: float = option(30.0, "final time")
+    dt: float = option(1e-2, "time step (Δt)")
+    N: int = option(64, "points per axis of the solver")
 
     name: ClassVar = "vorticity"
     version: ClassVar = 2
@@ -52,7 +53,7 @@ class Vorticity(Problem):
     input_label: ClassVar = "ω(0)"
     output_label: ClassVar = "ω(T)"
 
-    def solver_grid(self, resolution: int) -> Grid:
+    def solver_grid(self, resolution: Resolution) -> Grid:
         """N² points, whatever the resolution of the data."""
         return self.grid(self.N)
 

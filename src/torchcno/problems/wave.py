@@ -11,6 +11,7 @@ from torchcno.grids import Grid
 from torchcno.problems.problem import Problem
 from torchcno.problems.random_fields import sine_series
 from torchcno.problems.sine_space import multiply_modes
+from torchcno.selection import option
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,10 @@ class Wave(Problem):
     grid: û_ij(T) = f̂_ij cos(cπT √(i² + j²)).
     """
 
-    K: int = 24  # modes an axis
-    r: float = 1.0  # decay of the amplitudes
-    c: float = 0.1  # speed of propagation
-    T: float = 5.0  # final time
+    K: int = option(24, "modes per axis")
+    r: float = option(1.0, "decay of the amplitudes")
+    c: float = option(0.1, "speed of propagation")
+    T: float = option(5.0, "final time")
 
     name: ClassVar = "wave"
     layout: ClassVar = "inclusive"

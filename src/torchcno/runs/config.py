@@ -135,9 +135,9 @@ def check_version(problem: type[Problem], version: int) -> None:
     if version != problem.version:
         raise ValueError(
             f"the run is on data by version {version} of the recipe of {problem.name}; this "
-            f"torchcno makes version {problem.version}, other data. Its network predicts as before "
-            "(cno predict); to evaluate it or go on with it, install the torchcno that trained it, "
-            "or train again."
+            f"torchcno makes version {problem.version}, which is other data. Its network predicts "
+            "as before (cno predict); to evaluate it or go on with it, install the torchcno that "
+            "trained it, or train again."
         )
 
 

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from torchcno.problems.airfoil.mesh import Faces, Metrics
+from torchcno.selection import option
 
 State = Float[Tensor, "batch 4 j i"]
 Padded = tuple[Float[Tensor, "batch 4 j padded_i"], Float[Tensor, "batch 4 padded_j i"]]
@@ -37,11 +38,11 @@ _ENTROPY_FIX = 0.1
 class FreeStream:
     """The flow far away: ρ = p = T = 1 in the paper's units, Mach number M and incidence α."""
 
-    mach: float = 0.729  # M^∞
-    incidence: float = 2.31  # α, degrees
+    mach: float = option(0.729, "Mach number far away (M^∞)")
+    incidence: float = option(2.31, "angle of incidence in degrees (α)")
     density: float = 1.0
-    pressure: float = 1.0  # p^∞
-    vortex: float = 1.0  # strength of the vortex in the far field over that of the lift
+    pressure: float = option(1.0, "pressure far away (p^∞)")
+    vortex: float = option(1.0, "strength of the vortex in the far field over that of the lift")
 
     def __post_init__(self) -> None:
         if not 0 < self.mach < 1:

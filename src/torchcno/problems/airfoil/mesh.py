@@ -10,6 +10,7 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from torchcno.problems.airfoil.geometry import Shape, Surface, crossing
+from torchcno.selection import option
 
 _MOST_GAP = 1e-6  # between the surfaces at an end, in chords
 
@@ -18,14 +19,16 @@ _MOST_GAP = 1e-6  # between the surfaces at an end, in chords
 class MeshConfig:
     """How many cells, and where they lie. The defaults make the paper's 243 × 43 nodes."""
 
-    around: int = 242  # cells from one end of the wake round the nose to the other
-    wake: int = 40  # of which on either side of the cut behind the trailing edge
-    outward: int = 42  # cells from the wall to the far field
-    far_field: float = 20.0  # least distance of the outer boundary from the airfoil, in chords
-    focus: float = 0.004  # x of the singular point: half the nose radius behind the nose
-    nose: float = 0.7  # spacing at the nose over that of points even in √x
-    trailing_edge: float = 0.15  # the same at the trailing edge
-    wall: float = 0.17  # growth of η with the index j / outward at the wall
+    around: int = option(242, "cells from one end of the wake round the nose to the other")
+    wake: int = option(40, "cells of these on either side of the cut behind the trailing edge")
+    outward: int = option(42, "cells from the wall to the far field")
+    far_field: float = option(
+        20.0, "least distance of the outer boundary from the airfoil, in chords"
+    )
+    focus: float = option(0.004, "x of the singular point: half the nose radius behind the nose")
+    nose: float = option(0.7, "spacing at the nose over that of points even in √x")
+    trailing_edge: float = option(0.15, "the same spacing at the trailing edge")
+    wall: float = option(0.17, "growth of η with the index j / outward at the wall")
 
     def __post_init__(self) -> None:
         if self.around % 2 or self.around - 2 * self.wake < 8 or self.wake < 2 or self.outward < 4:

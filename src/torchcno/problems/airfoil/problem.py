@@ -2,8 +2,8 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,7 +20,8 @@ from torchcno.problems.airfoil.geometry import (
 )
 from torchcno.problems.airfoil.mesh import MeshConfig, c_mesh
 from torchcno.problems.airfoil.steady import SteadyConfig, SteadyFlow, steady_flow
-from torchcno.problems.problem import Problem
+from torchcno.problems.problem import Problem, Resolution
+from torchcno.selection import option
 
 logger = logging.getLogger(__name__)
 
@@ -61,15 +62,16 @@ class Airfoil(Problem):
     what networks see, does not determine the shape to a solver's accuracy.
     """
 
-    bumps: int = 10  # a side
-    amplitudes: Amplitudes = "range"  # a_i for n other than 10
-    window: tuple[tuple[float, float], tuple[float, float]] = (
-        (-0.3125, 0.9375),
-        (-0.129, 1.121),
-    )  # D: y, x
-    stream: FreeStream = field(default_factory=FreeStream)  # M^∞, α, p^∞
-    mesh: MeshConfig = field(default_factory=MeshConfig)  # of the solver
-    steady: SteadyConfig = field(default_factory=SteadyConfig)  # how the flow is found
+    bumps: int = option(10, "bumps per side of the airfoil (n)", least=2)
+    amplitudes: Amplitudes = option(
+        "range", "sizes of the bumps for n other than 10 (a_i)", choices=get_args(Amplitudes)
+    )
+    window: tuple[tuple[float, float], tuple[float, float]] = option(
+        ((-0.3125, 0.9375), (-0.129, 1.121)), "what networks see, in chords: (y, x) from, to"
+    )
+    stream: FreeStream = option(FreeStream(), "the flow far away (M^∞, α, p^∞)")
+    mesh: MeshConfig = option(MeshConfig(), "mesh of the solver")
+    steady: SteadyConfig = option(SteadyConfig(), "how the flow is found")
 
     name: ClassVar = "airfoil"
     version: ClassVar[int] = 2
@@ -83,8 +85,7 @@ class Airfoil(Problem):
     output_label: ClassVar = "density ρ"
 
     def __post_init__(self) -> None:
-        if self.bumps < 2:
-            raise ValueError(f"bumps = {self.bumps} a side are too few; use at least 2.")
+        super().__post_init__()
         reach = max(abs(edge) for axis in self.window for edge in axis)
         if reach > self.mesh.far_field / 2:
             raise ValueError(
@@ -97,11 +98,12 @@ class Airfoil(Problem):
         """The characteristic function and the coefficients."""
         return 1 + 2 * self.bumps
 
-    def grid(self, resolution: int) -> Grid:
-        """`resolution` cells an axis of the window."""
-        return Grid((resolution, resolution), self.layout, self.window)
+    @property
+    def extent(self) -> tuple[tuple[float, float], ...]:  # type: ignore[override]  # as above
+        """The window."""
+        return self.window
 
-    def gpu_batch(self, resolution: int) -> int:
+    def gpu_batch(self, resolution: Resolution) -> int:
         """How many flows a GPU computes at once, whatever the resolution of the data.
 
         Some 5,000 kernels a cycle wait for their launch while fewer flows than this run, and for
@@ -146,7 +148,7 @@ class Airfoil(Problem):
         """The characteristic function of a state, or the density."""
         return fields[:, :1]
 
-    def restrict(self, fields: Tensor, resolution: int) -> Tensor:
+    def restrict(self, fields: Tensor, resolution: Resolution) -> Tensor:
         """`fields`, which are made on the grid of the data."""
         return fields
 
@@ -154,7 +156,9 @@ class Airfoil(Problem):
         """Outside the airfoil, where outputs count."""
         return inputs[:, :1] < 0.5
 
-    def flow(self, psi: Float[Tensor, "batch coefficients"], resolution: int = 128) -> AirfoilFlow:
+    def flow(
+        self, psi: Float[Tensor, "batch coefficients"], resolution: Resolution = 128
+    ) -> AirfoilFlow:
         """The flows past the shapes with coefficients ψ ∈ [0, 1]^2n, n of the lower surface first.
 
         Float64 on the device of `psi`. A sample that crosses itself or does not settle is flagged,
@@ -184,7 +188,10 @@ class Airfoil(Problem):
         )
 
     def pairs(
-        self, generators: Sequence[Generator], resolution: int, device: str | torch.device = "cpu"
+        self,
+        generators: Sequence[Generator],
+        resolution: Resolution,
+        device: str | torch.device = "cpu",
     ) -> tuple[Tensor, Tensor]:
         """Characteristic functions and densities, one sample a generator, float64 on the CPU.
 
@@ -192,7 +199,7 @@ class Airfoil(Problem):
         own generator, so that a sample depends on its generator alone and none that is unsettled
         gets through.
         """
-        size = (len(generators), 1, resolution, resolution)
+        size = (len(generators), 1, *self.grid(resolution).shape)
         inputs, outputs = (torch.empty(size, dtype=torch.float64) for _ in range(2))
         waiting = list(range(len(generators)))
         for draw in range(1, _MOST_DRAWS + 1):

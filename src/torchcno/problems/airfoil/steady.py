@@ -25,6 +25,7 @@ from torchcno.problems.airfoil.euler import (
 )
 from torchcno.problems.airfoil.mesh import CMesh, Faces, Metrics
 from torchcno.problems.airfoil.replay import March, Replayed
+from torchcno.selection import option
 
 # Added to the implicit wave speeds, as a share of the largest: sonic and stagnation points stay
 # damped.
@@ -38,15 +39,15 @@ _DROPPED_SHARE = 0.25
 class SteadyConfig:
     """How the steady state is sought, and when it is found."""
 
-    cfl: float = 5.0  # time step over the time a wave takes across a cell
-    ramp: float = 0.5  # growth of the CFL number a cycle, from 1
-    levels: int = 3  # meshes of the multigrid cycle
-    coarse_steps: int = 2  # steps on a coarse mesh a visit; one on the finest
-    start_cycles: int = 40  # on each coarser mesh, for a start
-    cycles: int = 400  # after which a flow counts as unsettled
-    check_every: int = 20  # cycles between two looks at lift and residual
-    lift_tolerance: float = 1e-4  # change of lift from one look to the next
-    residual_fall: float = 1e-3  # residual over that of the uniform flow
+    cfl: float = option(5.0, "time step over the time a wave takes across a cell")
+    ramp: float = option(0.5, "growth of the CFL number per cycle, from 1")
+    levels: int = option(3, "meshes of the multigrid cycle")
+    coarse_steps: int = option(2, "steps per visit of a coarse mesh; one on the finest")
+    start_cycles: int = option(40, "cycles on each coarser mesh, for a start")
+    cycles: int = option(400, "cycles after which a flow counts as unsettled")
+    check_every: int = option(20, "cycles between two looks at lift and residual")
+    lift_tolerance: float = option(1e-4, "change of lift from one look to the next")
+    residual_fall: float = option(1e-3, "residual over that of the uniform flow")
 
     def __post_init__(self) -> None:
         for name in ("cfl", "levels", "coarse_steps", "cycles", "check_every"):
