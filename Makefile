@@ -36,7 +36,7 @@ test-gpu: setup  # on a machine with a GPU, and nothing else at work on it
 	$(BIN)/pytest -m gpu
 
 report: setup
-	$(BIN)/cno report results --out results/report/report.html --markdown README.md
+	$(BIN)/cno report results --collect --out results/report/report.html --documents README.md docs/*.md
 
 format: setup
 	$(BIN)/ruff format .

@@ -8,8 +8,8 @@ import torch
 
 from torchcno.models import MODELS, count_parameters
 from torchcno.paper import published as paper
-from torchcno.paper.report.protocol import millions
-from torchcno.paper.report.protocol import printed as printed_row
+from torchcno.paper.protocol import printed as printed_row
+from torchcno.paper.tables import millions
 from torchcno.problems import PROBLEMS
 from torchcno.runs.presets import build_model, model_config
 

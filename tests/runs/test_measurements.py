@@ -1,9 +1,13 @@
+from pathlib import Path
+from shutil import copytree
+
 import pytest
 
 from torchcno.disk import write_json
 from torchcno.runs import evaluate
+from torchcno.runs.evaluate import evaluate_run
 from torchcno.runs.folder import RunFolder
-from torchcno.runs.measurements import RESOLUTIONS, SPECTRA
+from torchcno.runs.measurements import RESOLUTIONS, SPECTRA, measure_spectra, read_spectra
 
 
 @pytest.mark.parametrize("measurement", [RESOLUTIONS, SPECTRA])
@@ -39,3 +43,40 @@ def test_a_measurement_is_of_the_weights_that_it_names(tmp_path):
     assert not folder.has_weights("abd", 2.0)
     assert folder.has_weights(None, 2.01)
     assert not folder.has_weights(None, 2.1)
+
+
+def test_spectra_hold_the_whole_energy_of_the_fields(tiny_run):
+    measure_spectra(tiny_run, "cpu")
+    spectra = read_spectra(tiny_run)
+    (evaluation,) = evaluate_run(tiny_run, ["test"], device="cpu")
+    truth = evaluation.fields.outputs.double()
+    # Sines of an inclusive grid: the mean over its n − 1 intervals, where the ends are zero.
+    intervals = (truth.shape[-1] - 1) ** 2
+    energy = float(truth.square().sum((1, 2, 3)).mean()) / intervals
+    assert spectra.energy["truth"].sum() == pytest.approx(energy, rel=1e-5)
+    assert (spectra.band_errors > 0).all()
+
+
+def test_a_measurement_is_made_once(tiny_run, tmp_path):
+    folder = tmp_path / "run"
+    copytree(tiny_run, folder)
+    SPECTRA.make(folder, "cpu")
+    before = (folder / "spectra.npz").stat().st_ino  # a file that is written again is another
+    SPECTRA.make(folder, "cpu")
+    assert (folder / "spectra.npz").stat().st_ino == before
+
+
+def test_damage_names_the_file_and_says_why(tiny_run, tmp_path):
+    folder = tmp_path / "run"
+    copytree(tiny_run, folder)
+    assert RunFolder(folder).damage() is None
+    assert RunFolder(tmp_path / "nowhere").damage() is None
+    (folder / "config.yaml").write_text("train: 3\n")
+    assert str(RunFolder(folder).damage()).startswith(f"{folder / 'config.yaml'} cannot be read (")
+    bytes_ = bytearray((tiny_run / "errors.npz").read_bytes())
+    bytes_[len(bytes_) // 3] ^= 1  # a bit, somewhere in an array
+    (folder / "config.yaml").unlink()
+    (folder / "errors.npz").write_bytes(bytes_)
+    damage = RunFolder(folder).damage()
+    assert damage is not None
+    assert damage.file == Path(folder, "errors.npz")

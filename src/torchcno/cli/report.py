@@ -1,6 +1,7 @@
 """`cno report`: all results on one page, beside the paper's."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,50 +13,53 @@ def report(
     /,
     *,
     out: Annotated[Path, describe("the page")] = Path("report.html"),
-    markdown: Annotated[Path | None, describe("page whose Table 1 is renewed", "none")] = None,
+    collect: Annotated[bool, describe("put run folders into RESULTS/runs.jsonl")] = False,
+    documents: Annotated[
+        tuple[Path, ...], describe("Markdown files whose results are rendered", "none", "FILES")
+    ] = (),
 ) -> None:
     """Write one page of all results, beside the paper's.
 
-    The page has the tables and figures under their numbers in the paper. A JSON
-    file of all numbers and a folder of LaTeX tables lie beside it.
+    The page has the tables and figures under their numbers in the paper. All
+    numbers (JSON) and the tables (LaTeX) lie beside it. In documents, what stands
+    between <!-- results: NAME --> and <!-- end --> is rendered.
 
     examples:
       cno report results/ --out report.html
       cno report results/quick --out quick.html
-      cno report results/ --out results/report/report.html --markdown README.md
+      cno report results/ --collect --documents README.md docs/training.md
     """
-    from torchcno.paper.report.markdown import table_1_block, with_block
+    from torchcno.paper.records import TABLE
+    from torchcno.paper.records import collect as collect_runs
+    from torchcno.paper.report.documents import write_documents
     from torchcno.paper.report.page import make_report, write_report
 
-    refuse_bad_paths(out, markdown)
+    refuse_bad_paths(out, documents)
+    if collect and results.is_dir():
+        print(f"{len(collect_runs(results).rows)} runs in {results / TABLE}.")
     made = make_report(results)
-    if not (made.results.finished or made.results.damaged):
+    if not (made.results.finished or made.results.unreadable):
         raise ValueError(f"{results} holds no runs; make them: cno study table1 --out {results}")
     page, numbers, tables = write_report(made, out)
-    count = len(made.unreadable)
+    count = len(made.results.unreadable)
     more = f" {count} more runs or files cannot be read; the page says why." if count else ""
     print(
         f"{len(made.results.finished)} runs, {len(made.tables)} tables and "
         f"{len(made.drawn)} figures on {page}; numbers in {numbers}, LaTeX in {tables}.{more}"
     )
-    if markdown:
-        text = markdown.read_text(encoding="utf-8")
-        markdown.write_text(with_block(text, table_1_block(made.results)), encoding="utf-8")
-        print(f"Table 1 of {markdown} is that of the page.")
+    for path in write_documents(documents, made):
+        print(f"The results in {path} are those of the page.")
 
 
-def refuse_bad_paths(out: Path, markdown: Path | None) -> None:
+def refuse_bad_paths(out: Path, documents: Sequence[Path]) -> None:
     """Refuse what could not be written, before all is drawn."""
-    if out.is_dir() or out.suffix == ".json":
+    if out.is_dir() or out.suffix in (".json", ".tex"):
         raise ValueError(f"{out} is no name for a page; use --out {out.with_suffix('')}.html.")
     there = next(folder for folder in out.absolute().parents if folder.exists())
     if not (there.is_dir() and os.access(there, os.W_OK)):
         raise ValueError(
             f"{out} cannot be written, since {there} is no folder that you may write to."
         )
-    if markdown is not None:
-        if not markdown.is_file():
-            raise ValueError(f"{markdown} does not exist; name a page that has a Table 1.")
-        from torchcno.paper.report.markdown import with_block
-
-        with_block(markdown.read_text(encoding="utf-8"), "")  # whether it has a place for it
+    for path in documents:
+        if not path.is_file():
+            raise ValueError(f"{path} does not exist; name Markdown files.")

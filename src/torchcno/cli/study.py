@@ -59,6 +59,7 @@ def study(
       cno study filters --cluster tcp://10.0.0.1:8786
     """
     from torchcno.paper.costs import estimate
+    from torchcno.paper.records import TABLE, find_recorded
     from torchcno.paper.studies import BUDGETS, STUDIES, run_study
     from torchcno.paper.studies import study as find_study
     from torchcno.runs.operator import pick_device
@@ -81,6 +82,10 @@ def study(
     how: Any = {"hardware": Hardware(**where), "fast": fast}
     runs = one.plan(protocol, only, data, **how)
     folder = out / protocol.folder
+    recorded = find_recorded(folder.parent, {run.name: run.config for run in runs}, one.measures)
+    if recorded:
+        runs = [run for run in runs if run.name not in recorded]
+        print(f"{len(recorded)} runs are in {folder.parent / TABLE}, and are left alone.")
     jobs = 0 if jobs is None and protocol.trial and not cluster else jobs
     costs = estimate(runs, folder, one.measures, processes=jobs != 0, cluster=bool(cluster))
     show_plan(f"{name}, {one.shows}: {protocol.name}", runs, costs)

@@ -7,10 +7,11 @@ from typing import Any, Literal
 
 import torch
 
-from torchcno.disk import read_json
+from torchcno.paper.records import TABLE, read_table
 from torchcno.paper.studies import PlannedRun
-from torchcno.runs.config import RunConfig
-from torchcno.runs.folder import RunFolder, read_config
+from torchcno.problems import PROBLEMS
+from torchcno.runs.config import RunConfig, read_tree
+from torchcno.runs.folder import RunFolder
 from torchcno.runs.jobs import Job, find_outcome
 from torchcno.runs.measurements import Measurement
 from torchcno.runs.operator import pick_device
@@ -48,7 +49,7 @@ def estimate(
     processes: bool = True,
     cluster: bool = False,
 ) -> dict[str, Cost]:
-    """By name, what `runs` will cost in `folder`, where finished ones lie.
+    """By name, what `runs` will cost in `folder`, where finished ones lie; others in the table.
 
     By the seconds an epoch that the run itself took so far; else by those that one of the same
     model and problem took on the same device; else by the number of parameters, a guess.
@@ -58,11 +59,12 @@ def estimate(
     around = AROUND + (PROCESS if processes else 0.0)
     there = (RunFolder(path) for path in sorted(folder.glob("*")))
     known = (run for run in there if run.config_file.exists() and run.state == "finished")
-    results = {run.path: read_json(run.result_file) for run in known}
+    rows, _ = read_table(folder.parent / TABLE)
+    rows += [{**(run.result() or {}), "config": read_tree(run.config_file)} for run in known]
     return {
         run.name: _settled_cost(Job(folder / run.name, run.config), measurement)
         or _begun_cost(run, folder / run.name, around)
-        or _cost(run, around, results, cluster)
+        or _cost(run, around, [row for row in rows if row["config"]], cluster)
         for run in runs
     }
 
@@ -89,18 +91,16 @@ def _begun_cost(run: PlannedRun, folder: Path, around: float) -> Cost | None:
     return Cost(around + left * sum(epochs) / len(epochs), "measured")
 
 
-def _cost(
-    run: PlannedRun, around: float, results: Mapping[Path, dict[str, Any]], cluster: bool
-) -> Cost:
+def _cost(run: PlannedRun, around: float, rows: Sequence[Mapping[str, Any]], cluster: bool) -> Cost:
     """The cost of a run that is to be trained from the beginning."""
     config = run.config
     accelerator = config.hardware.accelerator
     kind, name = _device("cuda" if cluster and accelerator == "auto" else accelerator)
     rates = [
-        result["seconds_per_epoch"] / work_an_epoch(read_config(there))
-        for there, result in results.items()
-        if (result["problem"], result["model"]) == (config.problem.name, config.model)
-        and result["device"] == name
+        row["seconds_per_epoch"] / _work_of_row(row)
+        for row in rows
+        if (row["problem"], row["model"]) == (config.problem.name, config.model)
+        and row["device"] == name
     ]
     rate = min(rates) if rates else GUESS[kind]
     seconds = around + rate * work_an_epoch(config) * config.train.epochs
@@ -120,3 +120,10 @@ def work_an_epoch(config: RunConfig) -> float:
     samples = config.train.samples or config.problem.samples["train"]
     parameters = parameter_count(config.model, config.architecture).reals
     return samples * parameters * (config.resolution / 64) ** 2
+
+
+def _work_of_row(row: Mapping[str, Any]) -> float:
+    """The same of a finished run, whatever version wrote its configuration."""
+    samples = row["config"]["train"].get("samples") or PROBLEMS[row["problem"]].samples["train"]
+    parameters = row.get("real_parameters", row["parameters"])
+    return float(samples * parameters * (row["config"]["resolution"] / 64) ** 2)

@@ -108,6 +108,20 @@ class PlannedRun:
         return f"{name}-{self.tag}" if self.tag else name
 
 
+@cache  # resolved once, whatever number of seeds, sizes and samples is planned from it
+def _base_config(budget: Budget, problem: str, model: str) -> RunConfig:
+    """The budget's own run of `model` on `problem`."""
+    config = RunConfig.resolve(problem, model, budget.preset)
+    resolution = budget.resolution or config.resolution
+    size = config.problem.grid(resolution).shape
+    return replace(
+        config,
+        resolution=resolution,
+        architecture=replace(config.architecture, size=size, **budget.networks.get(model, {})),
+        train=replace(config.train, **budget.training),
+    )
+
+
 @cache  # a report asks thousands of times
 def planned(
     budget: Budget,
@@ -119,15 +133,7 @@ def planned(
     **fields: Any,
 ) -> PlannedRun:
     """The run of `model` on `problem`; with the first `samples` only, and other `fields` of it."""
-    config = RunConfig.resolve(problem, model, budget.preset, seed=seed)
-    resolution = budget.resolution or config.resolution
-    size = config.problem.grid(resolution).shape
-    config = replace(
-        config,
-        resolution=resolution,
-        architecture=replace(config.architecture, size=size, **budget.networks.get(model, {})),
-        train=replace(config.train, **budget.training),
-    )
+    config = replace(_base_config(budget, problem, model), seed=seed)
     all_samples = config.train.samples or config.problem.samples["train"]
     changed = {k: v for k, v in fields.items() if getattr(config.architecture, k) != v}
     words = [f"{SHORT.get(k, k)}{_word(v)}" for k, v in changed.items()]

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from torchcno.paper.figures.curves import draw_examples, draw_failures
+from torchcno.paper.figures.samples import draw_examples, draw_failures
 from torchcno.runs.evidence import Examples
 from torchcno.runs.measurements import Spectra
+from torchcno.runs.pictures.efficiency import Size, draw_efficiency
 from torchcno.runs.pictures.spectra import draw_spectra
 
 
@@ -52,3 +53,24 @@ def least_energy_shown(smallest: float) -> float:
 def test_rounding_of_the_truth_does_not_squeeze_the_energies():
     assert least_energy_shown(1e-24) == pytest.approx(1e-12)
     assert 1e-8 < least_energy_shown(1e-6) < 1e-6
+
+
+def test_figure_3_shows_the_best_the_small_one_and_the_times_of_one_device():
+    sizes = [Size(10**6 * (i + 1), 0.1 * (i + 1), 5.0 - i, "GPU") for i in range(3)]
+    small, elsewhere = Size(800_000, 0.2, 4.5, "GPU", small=True), Size(10**7, 9.0, 1.0, "CPU")
+    by_size, by_time = draw_efficiency({"CNO": [*sizes, small, elsewhere], "FNO": sizes}).axes
+    points = {line.get_label(): line.get_xydata().tolist() for line in by_size.lines}
+    assert points["CNO, the best"] == [[10**7, 1.0]]
+    assert points["CNO, the small one"] == [[800_000, 4.5]]
+    assert points["FNO, the best"] == [[3 * 10**6, 3.0]]
+    assert by_time.get_xlabel() == "seconds an epoch, GPU"
+    assert max(line.get_xdata().max() for line in by_time.lines) < 1.0
+
+
+def test_a_band_without_truth_is_not_drawn():
+    energy = {"truth": np.array([0.0, 1.0, 0.1, 0.0]), "prediction": np.array([0.0, 0.9, 0.1, 0.1])}
+    amplitude = dict.fromkeys(energy, np.ones((3, 3)))
+    edges, errors = np.array([(1, 2), (2, 4), (4, 8)]), np.array([1.5, 0.2, 3e5])
+    drawn = draw_spectra({"FNO": Spectra(energy, amplitude, np.arange(1.0, 4.0), edges, errors)})
+    bands = next(axes for axes in drawn.axes if "band" in axes.get_ylabel())
+    assert bands.lines[0].get_ydata().tolist() == [1.5, 0.2]

@@ -36,7 +36,7 @@ def test_the_cuts_are_moved_by_the_wind():
     *_, cut = draw_cuts().axes
     before, after = (line.get_xydata() for line in cut.lines)
     middles = [(x * u).sum() / u.sum() for x, u in (before.T, after.T)]
-    assert middles[1] - middles[0] == pytest.approx(0.2, abs=2e-3)
+    assert middles[1] - middles[0] == pytest.approx(0.2, abs=4e-3)  # half a step of the grid
 
 
 def test_the_mesh_has_the_published_nodes():

@@ -1,140 +1,289 @@
-"""The figures of the paper, drawn from numbers and small fields."""
+"""Figures of numbers: ranks, resolutions, spectra, sizes, samples, modes, aliasing."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
-from torchcno.paper.published import PowerLaw
-from torchcno.runs.evidence import Examples
-from torchcno.runs.pictures.drawing import (
-    COLOURS,
-    INK,
-    STYLE,
-    Panel,
-    field_rows,
-    panels,
-    strokes,
-    tidy,
+from torchcno.evaluation.spectra import NO_TRUTH
+from torchcno.paper import published as paper
+from torchcno.paper.figures.picture import (
+    Maker,
+    Picture,
+    absent,
+    compared,
+    covered,
+    study_command,
 )
+from torchcno.paper.files import AUDITS, MODES, SEARCHES
+from torchcno.paper.published import PowerLaw
+from torchcno.paper.records import Record
+from torchcno.paper.results import Results
+from torchcno.paper.studies import (
+    EFFICIENCY,
+    FLOW,
+    SMALL_CNO,
+    complexity,
+    efficiency,
+    planned,
+    scaling_series,
+    spectra,
+)
+from torchcno.paper.tables import (
+    complete_rows,
+    fit_law,
+    problem_title,
+    ranks,
+    rounded,
+    series_errors,
+    series_title,
+)
+from torchcno.runs.audit import RunAudit
+from torchcno.runs.folder import SAME_WEIGHTS
+from torchcno.runs.measurements import RESOLUTIONS, SPECTRA, Spectra
+from torchcno.runs.pictures.drawing import COLOURS, INK, STYLE, panels, strokes, tidy
+from torchcno.runs.pictures.efficiency import Size, draw_efficiency
+from torchcno.runs.pictures.equivalence import draw_audits, draw_resolutions
+from torchcno.runs.pictures.spectra import draw_spectra, draw_truths
 
 
-def draw_distributions(errors: Mapping[str, Mapping[str, NDArray[Any]]]) -> Figure:
-    """Histograms of the relative L1 error over samples, a panel a split, a colour a model.
-
-    Medians are lines. Further presets of a model are outlines, so that both are seen.
-    """
-    with rc_context(STYLE):
-        figure, axes_of = panels(len(errors))
-        for axes, (title, models) in zip(axes_of, errors.items(), strict=True):
-            percents = {name: 100 * values for name, values in models.items()}
-            low = min((p.min() for p in percents.values()), default=0.1)
-            high = max((p.max() for p in percents.values()), default=1.0)
-            bins = np.geomspace(low, high * 1.001, 41).tolist()
-            for name, stroke in strokes(percents).items():
-                look: Any = {"histtype": "step", "lw": 1.4, **vars(stroke)}
-                if stroke.plain:
-                    look = {"color": stroke.color, "alpha": 0.55}
-                axes.hist(percents[name], bins, label=name, **look)
-                axes.axvline(float(np.median(percents[name])), lw=1.2, **vars(stroke))
-            axes.set(title=title, xlabel="relative $L^1$ error, percent", xscale="log")
-            tidy(axes, legend=False)
-        axes_of[0].set_ylabel("samples")
-        # Above both: no corner of a histogram is empty for sure.
-        handles, names = axes_of[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside upper center", ncols=len(names))
-        return figure
-
-
-def draw_examples(
-    examples: Mapping[str, Mapping[str, Examples]], errors: Mapping[str, Mapping[str, float]]
-) -> Figure:
-    """The first sample of each split: input, truth and predictions, and below them the errors.
-
-    `errors` are the sample's relative ones, which stand above their fields.
-    """
-    rows: list[list[Panel | None]] = []
-    for split, models in examples.items():
-        first = next(iter(models.values()))
-        u, v = first.input[0, 0], first.output[0, 0]
-        predictions = [Panel(name, one.prediction[0, 0], like=v) for name, one in models.items()]
-        rows.append([Panel(f"{split}: input", u), Panel("truth", v), *predictions])
-        # Each on its own scale: on one for all, the better models would be black.
-        below = [
-            Panel(
-                _error_title(errors[split].get(name)),
-                (one.prediction - one.output)[0, 0].abs(),
-                error=True,
-            )
-            for name, one in models.items()
-        ]
-        rows.append([None, None, *below])
-    return field_rows(rows, width=1.9)
-
-
-def _error_title(relative: float | None) -> str:
-    return "|error|" if relative is None else f"|error|: {100 * relative:.2f} %"
-
-
-def draw_failures(models: Mapping[str, Examples]) -> Figure:
-    """The truth of a sample and, in its colours, what models that do not generalise make of it."""
-    first = next(iter(models.values()))
-    truth = first.output[0, 0]
-    predictions = [Panel(name, one.prediction[0, 0], like=truth) for name, one in models.items()]
-    return field_rows(
-        [[Panel("input", first.input[0, 0]), Panel("truth", truth), *predictions]], 2.3
+def rank_picture(results: Results) -> Iterator[Picture]:
+    """Where the models stand in the rows of Table 1, ours and published."""
+    budget = results.budgets[0]
+    rows = complete_rows(results, budget)
+    ours, published = (
+        {
+            paper.MODEL_TITLES[model]: [ranks(errors)[model] for errors in tables]
+            for model in reversed(paper.COMPARED)
+        }
+        for tables in (list(rows.values()), [paper.TABLE_1[row] for row in rows])
+    )
+    yield Picture(
+        "ranks",
+        "Ranks",
+        f"Ranks of the models in {len(rows)} rows of Table 1",
+        partial(draw_ranks, ours, published) if rows else None,
+        study_command("table1", budget),
+        {"ours": ours, "published": published} if rows else {},
     )
 
 
-def draw_data(splits: Mapping[str, Examples]) -> Figure:
-    """Samples of a problem: inputs above, their outputs below."""
-    pairs = [
-        (f"{split}: {name}", field[0])
-        for name in ("input", "output")
-        for split, some in splits.items()
-        for field in getattr(some, name)
-    ]
-    panels: list[Panel | None] = [Panel(title, field) for title, field in pairs]
-    return field_rows([panels[: len(panels) // 2], panels[len(panels) // 2 :]], width=2.3)
+def draw_ranks(ours: Mapping[str, list[int]], published: Mapping[str, list[int]]) -> Figure:
+    """A line per model, the best above: a dot per row of Table 1, a bar at the mean rank."""
+    order = sorted(ours, key=lambda name: -float(np.mean(ours[name])))
+    with rc_context(STYLE):
+        figure, (axes,) = panels(1, width=5.2, height=2.9)
+        for y, name in enumerate(order):
+            colour = strokes([name])[name].color
+            for ranks_of, shift, look in ((ours, 0.14, colour), (published, -0.18, INK)):
+                places, counts = np.unique(ranks_of[name], return_counts=True)
+                axes.scatter(
+                    places,
+                    np.full(len(places), y + shift),
+                    s=14 * counts,
+                    color=look,
+                    alpha=0.55,
+                    lw=0,
+                )
+                axes.plot(
+                    [np.mean(ranks_of[name])] * 2,
+                    [y + shift - 0.14, y + shift + 0.14],
+                    color=look,
+                    lw=2.4,
+                )
+        axes.set(xlabel="rank; coloured: ours, grey: published", xlim=(0.6, len(order) + 0.4))
+        axes.set_yticks(range(len(order)), order)
+        axes.set_xticks(range(1, len(order) + 1))
+        tidy(axes, legend=False)
+        return figure
 
 
-@dataclass(frozen=True)
-class Scaling:
-    """Errors in percent against the number of training samples, and the law fitted to them."""
+def resolution_picture(results: Results) -> Iterator[Picture]:
+    """Figure 2, right."""
+    for problem in covered(results, [FLOW]):
+        records = {n: results.finished[r.name] for n, r in compared(results, problem).items()}
+        curves = [curve for n, record in records.items() if (curve := record.resolutions(n))]
+        foreign = tuple(n for n, record in records.items() if record.is_foreign(RESOLUTIONS.file))
+        lacking = absent(results, problem, [curve.name for curve in curves])
+        yield Picture(
+            "figure-2-right",
+            "Figure 2, right",
+            f"{problem_title(problem)}: error against resolution",
+            partial(draw_resolutions, curves) if curves else None,
+            study_command("resolution", results.budgets[0]),
+            {curve.name: {str(n): error for n, error in curve.errors.items()} for curve in curves},
+            tuple(name for name in lacking if name not in foreign),
+            foreign,
+        )
 
-    samples: Sequence[int]
-    errors: Sequence[float]
 
-    @property
-    def law(self) -> PowerLaw | None:
-        """None where two points are not there yet."""
-        return PowerLaw.fit(self.samples, self.errors) if len(self.samples) > 1 else None
+def spectra_pictures(results: Results) -> Iterator[Picture]:
+    """Figure 2, left, and figure 7."""
+    numbers = {FLOW: "Figure 2, left", "poisson": "Figure 7"}
+    plans = (spectra(budget) for budget in results.budgets)
+    for problem in dict.fromkeys(run.config.problem.name for plan in plans for run in plan):
+        records = {n: results.finished[r.name] for n, r in compared(results, problem).items()}
+        found = {name: one for name, record in records.items() if (one := record.spectra())}
+        foreign = tuple(name for name, record in records.items() if record.is_foreign(SPECTRA.file))
+        yield Picture(
+            f"spectra-{problem}",
+            numbers[problem],
+            f"{problem_title(problem)}: spectra of truth and predictions",
+            partial(draw_spectra, found) if found else None,
+            study_command("spectra", results.budgets[0]),
+            {name: {"band_errors": _by_band(one)} for name, one in found.items()},
+            tuple(n for n in absent(results, problem, found) if n not in foreign),
+            foreign,
+        )
 
 
-def draw_scaling(series: Mapping[str, Scaling], published: Mapping[str, PowerLaw]) -> Figure:
+def _by_band(spectra: Spectra) -> dict[str, float]:
+    """The errors by their wavenumbers, where the truth has any energy to compare with."""
+    bands = zip(spectra.band_edges.tolist(), spectra.band_errors.tolist(), strict=True)
+    return {f"{a} to {b - 1}": error for (a, b), error in bands if error < NO_TRUTH}
+
+
+def truth_spectra(results: Results) -> Iterator[Picture]:
+    """Figure 25: the two flows side by side."""
+    found = {
+        problem_title(run.config.problem.name): one
+        for budget in reversed(results.budgets)
+        for run in complexity(budget)
+        if (record := results.record(run)) and (one := record.spectra())
+    }
+    whole = len(found) == len(covered(results, ["vorticity", FLOW]))
+    yield Picture(
+        "figure-25",
+        "Figure 25",
+        "Central frequencies of the outputs",
+        partial(draw_truths, found) if whole else None,
+        study_command("complexity", results.budgets[0]),
+    )
+
+
+def scaling_pictures(results: Results) -> Iterator[Picture]:
+    """Figures 3, right, and 27."""
+    numbers = {FLOW: "Figure 3, right", "poisson": "Figure 27, left", "wave": "Figure 27, right"}
+    for budget in results.budgets:
+        series = scaling_series(budget)
+        for problem in dict.fromkeys(problem for problem, _ in series):
+            found: dict[str, dict[int, float]] = {}
+            missing: list[str] = []
+            for (_, label), runs in (item for item in series.items() if item[0][0] == problem):
+                title, errors = series_title(label), series_errors(results, runs)
+                lacking = [str(n) for n in runs if n not in errors]
+                if errors:
+                    found[title] = errors
+                if lacking:
+                    at = f" of {', '.join(lacking)} samples" if errors else ""
+                    missing.append(f"{title}{at}")
+            laws = {paper.MODEL_TITLES[model]: law for model, law in paper.SCALING.items()}
+            enough = any(len(errors) > 1 for errors in found.values())
+            yield Picture(
+                f"scaling-{problem}-{budget.name}",
+                numbers[problem],
+                f"{problem_title(problem)}: error against training samples, {budget.name}",
+                partial(draw_scaling, found, laws if problem == FLOW else {}) if enough else None,
+                study_command("scaling", budget),
+                {name: _scaling_numbers(errors) for name, errors in found.items()},
+                tuple(missing),
+            )
+
+
+def _scaling_numbers(errors: Mapping[int, float]) -> dict[str, Any]:
+    law = fit_law(errors)
+    needed = law and law.samples_for_one_percent
+    return {
+        "samples": list(errors),
+        "errors_percent": list(errors.values()),
+        "rate": law and rounded(law.rate),
+        "samples_for_one_percent": needed and rounded(needed),
+    }
+
+
+def draw_scaling(
+    series: Mapping[str, Mapping[int, float]], published: Mapping[str, PowerLaw]
+) -> Figure:
     """Measured errors with their fitted laws, and the published laws dotted."""
     with rc_context(STYLE):
         figure, (axes,) = panels(1, width=6.2)
         chosen = strokes(dict.fromkeys([*series, *published]))
         reach = np.geomspace(64, 1024, 20)
-        for name, one in series.items():
-            stroke = chosen[name]
-            label = name if one.law is None else f"{name}, r = {one.law.rate:.2f}"
+        for name, errors in series.items():
+            stroke, law = chosen[name], fit_law(errors)
+            label = name if law is None else f"{name}, r = {law.rate:.2f}"
             look: Any = {"color": stroke.color, "mfc": stroke.color if stroke.plain else "none"}
-            axes.loglog(one.samples, one.errors, "o", ms=5, label=label, **look)
-            if one.law is not None:
-                inside = np.geomspace(min(one.samples), max(one.samples), 20)
-                axes.loglog(inside, [one.law(n) for n in inside], lw=1.4, **vars(stroke))
+            axes.loglog(list(errors), list(errors.values()), "o", ms=5, label=label, **look)
+            if law is not None:
+                inside = np.geomspace(min(errors), max(errors), 20)
+                axes.loglog(inside, [law(n) for n in inside], lw=1.4, **vars(stroke))
         for name, law in published.items():
             label = f"{name} published, r = {law.rate:.2f}"
             axes.loglog(reach, [law(n) for n in reach], ":", color=chosen[name].color, label=label)
         axes.set(xlabel="training samples N", ylabel="test error, percent")
         tidy(axes)
         return figure
+
+
+def efficiency_pictures(results: Results) -> Iterator[Picture]:
+    """Figure 3, left and centre."""
+    for budget in results.budgets:
+        (problem,) = budget.problems([FLOW])
+        small = planned(budget, problem, "cno", **SMALL_CNO).name
+        found: dict[str, list[Size]] = {paper.MODEL_TITLES[model]: [] for model in EFFICIENCY}
+        for run in efficiency(budget):
+            record = results.record(run)
+            if record is not None and np.isfinite(record["best_validation_error"]):
+                sizes = found[paper.MODEL_TITLES[run.config.model]]
+                sizes.append(Size.of(record.row, small=run.name == small))
+        title = f"{problem_title(problem)}: error against size and time per epoch, {budget.name}"
+        enough = any(len(sizes) > 1 for sizes in found.values())
+        picture = Picture(
+            f"figure-3-left-{budget.name}",
+            "Figure 3, left and centre",
+            title,
+            remedy=study_command("efficiency", budget),
+        )
+        yield _sizes(picture, found if enough else {})
+
+
+def search_pictures(results: Results) -> Iterator[Picture]:
+    """The trials of searches, as figure 3 has those of the paper's."""
+    for path, search in results.every(SEARCHES).items():
+        title = f"{problem_title(search.problem)}: the trials of a search"
+        sizes = {paper.MODEL_TITLES.get(search.model, search.model): search.trials}
+        yield _sizes(Picture(path.parent.name, "Search", title), sizes)
+
+
+def _sizes(picture: Picture, found: Mapping[str, list[Size]]) -> Picture:
+    """The picture with its networks, where there are any."""
+    models = {model: sizes for model, sizes in found.items() if sizes}
+    if not models:
+        return picture
+    return replace(
+        picture,
+        draw=partial(draw_efficiency, models),
+        numbers={model: [vars(size) for size in sizes] for model, sizes in models.items()},
+        absent=tuple(model for model in found if model not in models),
+    )
+
+
+def modes_picture(results: Results) -> Iterator[Picture]:
+    """Figure 26."""
+    modes = results.only(MODES) or {}
+    titled = {problem_title(name): case for name, case in modes.items()}
+    yield Picture(
+        "figure-26",
+        "Figure 26",
+        "How many modes a solution needs: its error when cut to so many per axis",
+        partial(draw_modes, titled) if modes else None,
+        "python validation/modes.py",
+        {name: case["modes_for_published_error"] for name, case in modes.items()},
+    )
 
 
 def draw_modes(cases: Mapping[str, Mapping[str, Any]]) -> Figure:
@@ -150,7 +299,58 @@ def draw_modes(cases: Mapping[str, Mapping[str, Any]]) -> Figure:
                 published["modes"], 100 * published["error"], "*", ms=9, color=INK,
                 label="published, about",
             )  # fmt: skip
-            axes.set(title=name, xlabel="modes kept an axis", ylim=(1e-4, None))
+            axes.set(title=name, xlabel="modes kept per axis", ylim=(1e-4, None))
             tidy(axes)
         axes_of[0].set_ylabel("relative $L^1$ error, percent")
         return figure
+
+
+def audit_pictures(results: Results) -> Iterator[Picture]:
+    """Aliasing, which the paper argues about and does not measure: `cno audit --json`."""
+    for path, found in results.every(AUDITS).items():
+        records = {a.name: results.finished.get(a.name) for a in found}
+        problem = next((record["problem"] for record in records.values() if record), None)
+        titles = {run.name: t for t, run in compared(results, problem).items()} if problem else {}
+        foreign = [a.name for a in found if not _is_of(a, records[a.name])]
+        audits = [
+            replace(a, name=titles.get(a.name, a.name)) for a in found if a.name not in foreign
+        ]
+        yield Picture(
+            path.stem,
+            "Aliasing",
+            f"{path.stem.removeprefix('audit-')}: between grids, under translations, by layer",
+            partial(draw_audits, audits) if audits else None,
+            AUDITS.command(path),
+            {
+                audit.name: {
+                    "folded": {str(rung.size[-1]): rung.folded for rung in audit.ladder},
+                    "translations": {f"{t.steps:g}": t.error for t in audit.translations},
+                    "worst": audit.worst,
+                }
+                for audit in audits
+            },
+            foreign=tuple(titles.get(name, name) for name in foreign),
+        )
+
+
+def _is_of(audit: RunAudit, record: Record | None) -> bool:
+    """Whether an audit was made with a run's weights: by their hash, else by the test error."""
+    weights, error = (record["weights"], record.error("test")) if record else (None, None)
+    if audit.weights is not None and weights is not None:
+        return bool(audit.weights == weights)
+    if audit.error is None or error is None:  # nobody knows
+        return True
+    return abs(audit.error - error) <= SAME_WEIGHTS * error
+
+
+FIGURES: dict[str, Maker] = {
+    "ranks": rank_picture,
+    "spectra": spectra_pictures,
+    "resolution": resolution_picture,
+    "efficiency": efficiency_pictures,
+    "search": search_pictures,
+    "scaling": scaling_pictures,
+    "truths": truth_spectra,
+    "modes": modes_picture,
+    "audit": audit_pictures,
+}

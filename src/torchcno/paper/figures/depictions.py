@@ -1,5 +1,8 @@
 """Figures of the paper that show its method and its data, and need no results."""
 
+from collections.abc import Callable, Iterator
+from functools import partial
+
 import numpy as np
 import torch
 from matplotlib import rc_context
@@ -7,7 +10,9 @@ from matplotlib.figure import Figure
 
 from torchcno.data.samples import Samples
 from torchcno.operators.filters import WindowedSinc, kaiser_sinc
+from torchcno.paper.figures.picture import Maker, Picture
 from torchcno.paper.published import HALF_WIDTHS
+from torchcno.paper.results import Results
 from torchcno.problems import PROBLEMS
 from torchcno.problems.airfoil import c_mesh, rae2822
 from torchcno.runs.pictures.drawing import COLOURS, INK, STYLE, panels, tidy
@@ -77,3 +82,21 @@ def draw_figure_22() -> Figure:
         figure = Figure(figsize=(7, 3.4), layout="constrained")
         draw_mesh(figure, c_mesh(rae2822()), FIGURE_22)
         return figure
+
+
+def depict(
+    number: int, title: str, draw: Callable[[], Figure], results: Results
+) -> Iterator[Picture]:
+    """A figure that is there whatever the results."""
+    yield Picture(f"figure-{number}", f"Figure {number}", title, draw)
+
+
+FIGURES: dict[str, Maker] = {
+    "filters": partial(depict, 4, "Filters of the CNO, by their half-width c_h", draw_filters),
+    "cuts": partial(
+        depict, 13, "Discontinuous transport: a sample, and cuts through its disks", draw_cuts
+    ),
+    "mesh": partial(
+        depict, 22, "Compressible Euler: the mesh of 243 × 43 nodes about RAE2822", draw_figure_22
+    ),
+}

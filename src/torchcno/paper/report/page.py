@@ -1,4 +1,4 @@
-"""All results on one page, beside the paper's: HTML, a LaTeX file a table, and every number.
+"""All results on one page, beside the paper's: HTML, LaTeX tables, and every number as JSON.
 
 The same results make the same page: nothing on it depends on when or where it was rendered.
 """
@@ -7,17 +7,18 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from torchcno.disk import write_atomically, write_json
-from torchcno.paper.report.cells import Table
-from torchcno.paper.report.figures import Picture, all_pictures
-from torchcno.paper.report.rankings import findings
-from torchcno.paper.report.results import Results, Unreadable
-from torchcno.paper.report.tables import all_tables, cases
+from torchcno.paper.figures import all_pictures
+from torchcno.paper.figures.picture import Picture
+from torchcno.paper.findings import find
+from torchcno.paper.results import Results
+from torchcno.paper.tables import Table, all_tables
 from torchcno.runs.pictures.drawing import data_uri
 
 
@@ -26,7 +27,7 @@ class Report:
     """What the page shows."""
 
     results: Results
-    findings: list[str]
+    findings: dict[str, Any]
     tables: list[Table]
     pictures: list[Picture]
 
@@ -48,31 +49,22 @@ class Report:
         undrawn = [picture.number for picture in self.undrawn if picture.number not in drawn]
         return list(dict.fromkeys([*half, *undrawn]))
 
-    @property
-    def complete(self) -> bool:
-        """Whether everything that has a place on the page is measured."""
-        dashes = any(table.missing for table in self.tables)
-        lacking = any(names for _, _, names, _ in self.results.missing())
-        return not (dashes or lacking or self.undrawn or self.unreadable)
-
-    @property
-    def unreadable(self) -> list[Unreadable]:
-        """The runs, and the files beside them, that damage keeps off the page."""
-        return [*self.results.unreadable(), *self.results.unreadable_others]
+    @cached_property
+    def missing(self) -> list[tuple[str, str, list[str], int]]:
+        """The studies that lack runs or measurements: study, budget, names, of how many."""
+        found = self.results.missing()
+        return [(study, b.name, names, count) for study, b, names, count in found if names]
 
     @property
     def numbers(self) -> dict[str, Any]:
         """Every number of the page; JSON has none that is not finite, so these are null."""
         numbers = {
             "runs": sorted(self.results.finished),
+            "findings": self.findings,
             "tables": {table.name: table.numbers for table in self.tables},
             "figures": {picture.name: picture.numbers for picture in self.drawn},
-            "missing": {
-                f"{study}, {budget.name}": names
-                for study, budget, names, _ in self.results.missing()
-                if names
-            },
-            "unreadable": {one.name: one.damage.file.name for one in self.unreadable},
+            "missing": {f"{study}, {budget}": names for study, budget, names, _ in self.missing},
+            "unreadable": {one.name: one.damage.file.name for one in self.results.unreadable},
             "deviations": self.results.deviations,
         }
         return {key: _finite(value) for key, value in numbers.items()}
@@ -89,24 +81,19 @@ def _finite(value: Any) -> Any:
 
 def make_report(folder: Path) -> Report:
     """The report on a folder of results."""
-    results = Results(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} does not exist; name the --out folder of `cno study`.")
-    said = findings(results, cases(results))
-    return Report(results, said, all_tables(results), all_pictures(results))
+    results = Results(folder)
+    return Report(results, find(results), all_tables(results), all_pictures(results))
 
 
 def write_report(report: Report, page: Path) -> list[Path]:
-    """Write the page, its numbers beside it, and a folder of LaTeX tables; what was written."""
-    page.parent.mkdir(parents=True, exist_ok=True)
+    """Write the page, and beside it its numbers and its tables for LaTeX; what was written."""
+    numbers, tables = page.with_suffix(".json"), page.with_suffix(".tex")
     write_atomically(page, render(report).encode())
-    numbers = page.with_suffix(".json")
     write_json(report.numbers, numbers)
-    folder = page.with_name(f"{page.stem}-tables")
-    folder.mkdir(exist_ok=True)
-    for table in report.tables:
-        write_atomically(folder / f"{table.name}.tex", latex(table).encode())
-    return [page, numbers, folder]
+    write_atomically(tables, latex(report.tables).encode())
+    return [page, numbers, tables]
 
 
 def embedded(picture: Picture) -> str:
@@ -117,74 +104,63 @@ def embedded(picture: Picture) -> str:
 
 def render(report: Report, embed: Callable[[Picture], str] = embedded) -> str:
     """The page, with the addresses that `embed` gives its pictures."""
-    templates = Environment(
+    records = report.results.finished.values()
+    return (
+        templates(autoescape=True)
+        .get_template("report.html.j2")
+        .render(
+            report=report,
+            results=report.results,
+            trial=any(budget.trial for budget in report.results.budgets),
+            devices=sorted({record["device"] for record in records}),
+            versions=sorted({record["versions"]["torch"] for record in records}),
+            embed=embed,
+        )
+    )
+
+
+def templates(**options: Any) -> Environment:
+    """The templates of this package."""
+    return Environment(
         loader=PackageLoader("torchcno.paper"),
-        autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-    )
-    finished = report.results.finished.values()
-    return templates.get_template("report.html.j2").render(
-        report=report,
-        trial=any(budget.trial for budget in report.results.budgets),
-        devices=sorted({result["device"] for result in finished}),
-        versions=sorted({result["versions"]["torch"] for result in finished}),
-        missing=list(report.results.missing()),
-        embed=embed,
-    )
-
-
-def latex(table: Table) -> str:
-    """A table for \\input, with booktabs; ours in black, published rows in grey."""
-    templates = Environment(
-        loader=PackageLoader("torchcno.paper"),
-        undefined=StrictUndefined,
-        block_start_string="<%",
-        block_end_string="%>",
-        variable_start_string="<<",
-        variable_end_string=">>",
-        comment_start_string="<#",
-        comment_end_string="#>",
         keep_trailing_newline=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        **options,
     )
-    templates.filters["tex"] = escape_tex
-    return templates.get_template("table.tex.j2").render(table=table)
+
+
+def latex(tables: list[Table]) -> str:
+    """All tables for \\input, with booktabs; ours in black, the paper's beside them in grey."""
+    marks = {"block": ("<%", "%>"), "variable": ("<<", ">>"), "comment": ("<#", "#>")}
+    strings = {
+        f"{what}_{end}_string": mark
+        for what, pair in marks.items()
+        for end, mark in zip(("start", "end"), pair, strict=True)
+    }
+    environment = templates(**strings)
+    environment.filters["tex"] = escape_tex
+    return environment.get_template("tables.tex.j2").render(tables=tables)
 
 
 TEX = {
-    "%": r"\%",
-    "&": r"\&",
-    "_": r"\_",
-    "±": r"$\pm$",
-    "σ": r"$\sigma$",
-    "–": "--",
-    "²": r"$^2$",
-    "³": r"$^3$",
-    "τ": r"$\tau$",
-    "≤": r"$\leq$",
-    "^": r"\^{}",
-    "×": r"$\times$",
-    "γ": r"$\gamma$",
-    "“": "``",
-    "”": "''",
-}
-
-
+    "%": r"\%", "&": r"\&", "_": r"\_", "±": r"$\pm$", "σ": r"$\sigma$", "–": "--", "²": r"$^2$",
+    "³": r"$^3$", "τ": r"$\tau$", "≤": r"$\leq$", "^": r"\^{}", "×": r"$\times$",
+    "γ": r"$\gamma$", "“": "``", "”": "''",
+}  # fmt: skip
 SYMBOL = re.compile(r"\b([A-Za-z])_(\w+)")  # N_σ, c_h, N_tap
 
 
 def escape_tex(text: str) -> str:
     """Text for LaTeX, with the paper's symbols as mathematics."""
     before, *rest = SYMBOL.split(text)
-    escaped = _escaped(before)
+    escaped = _escape(before)
     for letter, index, after in zip(*(iter(rest),) * 3, strict=True):
         index = r"\sigma" if index == "σ" else rf"\mathrm{{{index}}}"
-        escaped += f"${letter}_{{{index}}}$" + _escaped(after)
+        escaped += f"${letter}_{{{index}}}$" + _escape(after)
     return escaped
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return "".join(TEX.get(character, character) for character in text)

@@ -1,0 +1,73 @@
+"""A figure under its number in the paper, and which runs figures compare."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from torchcno.paper import published as paper
+from torchcno.paper.results import Results
+from torchcno.paper.studies import Budget, PlannedRun, planned
+
+BEYOND = 99  # the place of figures that the paper does not have
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure; where nothing was measured, the remedy."""
+
+    name: str
+    number: str
+    title: str
+    draw: Callable[[], Figure] | None = None
+    remedy: str = ""  # the command that would measure it
+    numbers: dict[str, Any] = field(default_factory=dict)  # what it shows
+    absent: tuple[str, ...] = ()  # what it would compare and was not measured
+    foreign: tuple[str, ...] = ()  # what was measured with other weights than Table 1's
+    unshown: int = 0  # errors that are zero or not finite, which no logarithmic axis shows
+    kind: str = ""  # the entry of `FIGURES` that made it, under which captions are found
+
+    @property
+    def place(self) -> tuple[int, str, str]:
+        """The order of the paper."""
+        digits = self.number.removeprefix("Figure ").split(",")[0]
+        return int(digits) if digits.isdigit() else BEYOND, self.number, self.name
+
+
+Maker = Callable[[Results], Iterator[Picture]]
+
+
+def compared(results: Results, problem: str) -> dict[str, PlannedRun]:
+    """The finished runs that figures of a problem compare, by their titles.
+
+    The models of Table 4, each by the first budget that has it, and the CNO by every one.
+    """
+    runs = {}
+    for model in paper.SEEDED:
+        by_budget = {budget.name: planned(budget, problem, model) for budget in results.budgets}
+        there = {name: run for name, run in by_budget.items() if run.name in results.finished}
+        for name in list(there)[: None if model == "cno" else 1]:
+            first = name == results.budgets[0].name
+            title = paper.MODEL_TITLES[model]
+            runs[title if first else f"{title}, {name}"] = there[name]
+    return runs
+
+
+def absent(results: Results, problem: str, found: Iterable[str]) -> tuple[str, ...]:
+    """The titles that a figure of a problem would compare, less those that it has."""
+    runs = compared(results, problem)
+    trained = {run.config.model for run in runs.values()}
+    untrained = [paper.MODEL_TITLES[model] for model in paper.SEEDED if model not in trained]
+    return tuple(title for title in (*runs, *untrained) if title not in found)
+
+
+def covered(results: Results, problems: Iterable[str]) -> list[str]:
+    """Those of `problems` that the budgets cover, or what stands in for them."""
+    names = list(problems)
+    return list(dict.fromkeys(p for budget in results.budgets for p in budget.problems(names)))
+
+
+def study_command(study: str, budget: Budget, only: str = "") -> str:
+    """What would measure a figure."""
+    return f"cno study {study} --budget {budget.name}" + (f" --only '{only}'" if only else "")

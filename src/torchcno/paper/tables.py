@@ -1,0 +1,732 @@
+"""The tables of the paper as pivots of the table of runs: one entry of `TABLES` each.
+
+A new table is a new entry; a new column of Table 1 is a new entry of `COLUMNS`.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import mean, stdev
+from typing import Any
+
+from torchcno.evaluation.resolution import ResolutionCurve
+from torchcno.paper import published as paper
+from torchcno.paper.files import MODES, SOLVERS
+from torchcno.paper.protocol import contradicted_value, departures, our_value
+from torchcno.paper.published import PowerLaw
+from torchcno.paper.records import Record
+from torchcno.paper.results import LEAST_SEEDS, Results
+from torchcno.paper.studies import (
+    FLOW,
+    Budget,
+    PlannedRun,
+    filter_runs,
+    planned,
+    scaling_series,
+    tap_runs,
+)
+from torchcno.runs.presets import parameter_count
+
+SPLIT_TITLES = {"test": "in", "ood": "out"}
+HOT = 10.0  # times the least error of a row: from there on a cell has the full colour
+MODELS = tuple(reversed(paper.COMPARED))  # the CNO first
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number of a table, several by their names, or a word; without a value, not measured."""
+
+    value: float | str | Mapping[str, float] | None = None
+    text: str = "–"
+    best: bool = False
+    title: str = ""  # what it is of: the name of its run
+    heat: float | None = None  # 0: the best of its row, 1: `HOT` times as large
+
+    @property
+    def rank(self) -> float | None:
+        """What it is compared by: its number, or its mean."""
+        value = self.value.get("mean") if isinstance(self.value, Mapping) else self.value
+        return value if isinstance(value, int | float) else None
+
+
+EMPTY = Cell(text="")  # where there is nothing to measure
+
+
+@dataclass(frozen=True)
+class Row:
+    """Our numbers, and the paper's beside them."""
+
+    labels: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    published: tuple[Cell, ...] = ()
+    begins: bool = False  # a group of rows that belong together
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table under its number in the paper."""
+
+    name: str
+    number: str
+    title: str
+    labels: tuple[str, ...]  # heads of the columns of words
+    columns: tuple[str, ...]  # heads of the columns of numbers
+    rows: tuple[Row, ...]
+
+    @property
+    def missing(self) -> float:
+        """Which part of our numbers is not measured."""
+        places = [cell for row in self.rows for cell in row.cells if cell.text]
+        return sum(cell.value is None for cell in places) / max(len(places), 1)
+
+    @property
+    def numbers(self) -> list[dict[str, Any]]:
+        """The rows for a JSON file."""
+        return [
+            {
+                **dict(zip(self.labels, row.labels, strict=True)),
+                "values": {c: cell.value for c, cell in zip(self.columns, row.cells, strict=True)},
+                "published": {
+                    c: cell.value
+                    for c, cell in zip(self.columns, row.published, strict=False)
+                    if cell.value is not None
+                },
+            }
+            for row in self.rows
+        ]
+
+
+Rows = Iterable[tuple[tuple[str, ...], Any]]  # labels, and what the row is of
+Mark = Callable[[Results, Budget, Any, Sequence[Cell]], list[Cell]]
+
+
+def unpublished(row: Any, column: Any) -> Cell:
+    """What the paper has no number of."""
+    return EMPTY
+
+
+def mark_none(results: Results, budget: Budget, row: Any, cells: Sequence[Cell]) -> list[Cell]:
+    """The cells of a row that compares nothing."""
+    return list(cells)
+
+
+@dataclass(frozen=True)
+class Pivot:
+    """A table: its rows, its columns, and what stands where two of them meet.
+
+    Every row stands once per budget that has a number there, the first one with the paper's
+    numbers beside ours. Without `ours` the table is the paper's alone.
+    """
+
+    number: str
+    title: str
+    labels: tuple[str, ...]
+    rows: Callable[[Results], Rows]
+    columns: Mapping[str, Any]  # titles, and what each is of
+    ours: Callable[[Results, Budget, Any, Any], Cell] | None = None
+    published: Callable[[Any, Any], Cell] = unpublished
+    mark: Mark = mark_none
+    by_budget: bool = True  # else ours is the same whatever the budget
+
+    def make(self, name: str, results: Results) -> Table:
+        """The table of these results."""
+        groups: dict[str, list[Row]] = {}
+        for labels, key in self.rows(results):
+            groups.setdefault(labels[0], []).extend(self._rows(results, labels, key))
+        rows = [
+            replace(row, begins=i == 0) for group in groups.values() for i, row in enumerate(group)
+        ]
+        by_budget = self.by_budget and self.ours is not None
+        labels = (*self.labels, "recipe") if by_budget else self.labels
+        return Table(name, self.number, self.title, labels, tuple(self.columns), tuple(rows))
+
+    def _rows(self, results: Results, labels: tuple[str, ...], key: Any) -> Iterator[Row]:
+        columns = self.columns.values()
+        said = [self.published(key, column) for column in columns]
+        published = tuple(EMPTY if cell.value is None else cell for cell in said)
+        if self.ours is None:
+            yield Row(labels, published)
+            return
+        first, *others = results.budgets
+        for budget in (first, *others) if self.by_budget else (first,):
+            cells = [self.ours(results, budget, key, column) for column in columns]
+            if budget == first or any(cell.value is not None for cell in cells):
+                by = (*labels, budget.name) if self.by_budget else labels
+                marked = tuple(self.mark(results, budget, key, cells))
+                yield Row(by, marked, published if budget == first else ())
+
+
+def all_tables(results: Results) -> list[Table]:
+    """Every table of the paper, then what its text has numbers of."""
+    return [pivot.make(name, results) for name, pivot in TABLES.items()]
+
+
+# Cells.
+
+
+def percent(value: float | None, title: str = "") -> Cell:
+    """An error as the paper prints it."""
+    if value is None:
+        return Cell(title=title)
+    return Cell(value, f"{value:.2f}" if value < 100 else f"{value:.1f}", title=title)
+
+
+def plain(value: float | str | None, form: str = "g") -> Cell:
+    """Any other number in that form, or a word as it is."""
+    if value is None:
+        return Cell()
+    return Cell(value, value if isinstance(value, str) else f"{value:{form}}")
+
+
+def span(values: paper.Range | None) -> Cell:
+    """The least and the most; one number where they are the same."""
+    if values is None:
+        return Cell()
+    return Cell(values.least if values.least == values.most else vars(values), str(values))
+
+
+def mark_best(results: Results, budget: Budget, row: Any, cells: Sequence[Cell]) -> list[Cell]:
+    """The cells with the least of them marked, if all are measured: a best of few is none."""
+    known = [cell.rank for cell in cells if cell.rank is not None]
+    if not known or len(known) < len(cells):
+        return list(cells)
+    return [replace(cell, best=cell.rank == min(known)) for cell in cells]
+
+
+def problem_title(problem: str) -> str:
+    """As the paper calls a problem of its Table 1; others by their names."""
+    return paper.PROBLEM_TITLES.get(problem, problem.capitalize())
+
+
+def problems_of(results: Results) -> list[str]:
+    """The problems of the page: all, or those of a trial."""
+    if all(budget.trial for budget in results.budgets):
+        return list(
+            dict.fromkeys(p for b in results.budgets for p in b.problems(paper.PROBLEM_TITLES))
+        )
+    return list(paper.PROBLEM_TITLES)
+
+
+def cases(results: Results) -> list[tuple[str, str]]:
+    """Problems and splits."""
+    return [(problem, split) for problem in problems_of(results) for split in SPLIT_TITLES]
+
+
+def by_problem(results: Results) -> Rows:
+    """A row per problem."""
+    return [((problem_title(problem),), problem) for problem in problems_of(results)]
+
+
+def by_case(results: Results) -> Rows:
+    """A row per problem and split."""
+    return [((problem_title(p), SPLIT_TITLES[split]), (p, split)) for p, split in cases(results)]
+
+
+def titled(models: Iterable[str]) -> dict[str, str]:
+    """A column per model."""
+    return {paper.MODEL_TITLES[model]: model for model in models}
+
+
+# Table 1, and Table 13.
+
+
+def error_cell(
+    results: Results,
+    budget: Budget,
+    problem: str,
+    model: str,
+    split: str,
+    space: str = "normalized",
+) -> Cell:
+    """The error of a run, with its name, its mean error and those of further seeds."""
+    run = planned(budget, problem, model)
+    record = results.record(run)
+    if record is None:
+        return Cell(title=f"{run.name}: not run")
+    words = [run.name]
+    if (average := record.error(split, space, "mean")) is not None:
+        words.append(f"mean {percent(average).text}")
+    seeds = results.errors_by_seed(budget, problem, model, split) if space == "normalized" else {}
+    if len(seeds) > 1:
+        ends = "–".join(percent(end(seeds.values())).text for end in (min, max))
+        words.append(f"{len(seeds)} seeds {ends}")
+    return percent(record.error(split, space), "; ".join(words))
+
+
+def network(
+    model: str, results: Results, budget: Budget, problem: str, kind: str, space: str
+) -> Cell:
+    """A network's cell of Table 1: an error, or its size and the time of an epoch."""
+    if kind in SPLIT_TITLES:
+        return error_cell(results, budget, problem, model, kind, space)
+    record = results.record(planned(budget, problem, model))
+    if record is None or budget != results.budgets[0]:
+        return Cell()
+    size, seconds = millions(model, record), record["seconds_per_epoch"]
+    text, title = f"{size:.1f}M {seconds:.2g}s", f"{record.name}, {record['device']}"
+    return Cell({"parameters": size, "seconds_per_epoch": seconds}, text, title=title)
+
+
+def mean_field(
+    results: Results, budget: Budget, problem: str, kind: str, space: str = "normalized"
+) -> Cell:
+    """The mean training output, whatever the input, which every run of the problem knows."""
+    if kind not in SPLIT_TITLES or budget != results.budgets[0]:
+        return EMPTY
+    runs = (planned(b, problem, model) for b in results.budgets for model in MODELS)
+    records = filter(None, map(results.record, runs))
+    known = (error for r in records if (error := r.mean_field_error(kind, space)) is not None)
+    return percent(next(known, None))
+
+
+def linear_map(
+    results: Results, budget: Budget, problem: str, kind: str, space: str = "normalized"
+) -> Cell:
+    """Ridge regression from inputs to outputs."""
+    if kind not in SPLIT_TITLES or budget != results.budgets[0]:
+        return EMPTY
+    return percent(results.linear_error(problem, kind, space))
+
+
+# The columns of Table 1: a title, and what stands there for a budget, a problem and a kind of row.
+COLUMNS: dict[str, Callable[[Results, Budget, str, str, str], Cell]] = {
+    **{paper.MODEL_TITLES[model]: partial(network, model) for model in MODELS},
+    "mean field": mean_field,
+    "linear map": linear_map,
+}
+KINDS = {**SPLIT_TITLES, "cost": "size, epoch"}  # the rows of a problem
+
+
+def table_1_rows(results: Results, kinds: Mapping[str, str] = KINDS) -> Rows:
+    """In and out of distribution, and the cost, problem by problem."""
+    for problem in problems_of(results):
+        for kind, title in kinds.items():
+            yield (problem_title(problem), title), (problem, kind)
+
+
+def table_1_cell(
+    results: Results, budget: Budget, row: tuple[str, str], column: str, space: str = "normalized"
+) -> Cell:
+    """What stands in a column of Table 1."""
+    return COLUMNS[column](results, budget, *row, space)
+
+
+def table_1_published(row: tuple[str, str], column: str) -> Cell:
+    """The paper's errors and sizes."""
+    problem, kind = row
+    model = next((m for m in MODELS if paper.MODEL_TITLES[m] == column), None)
+    if model is None:
+        return EMPTY
+    if kind == "cost":
+        size = paper.PARAMETERS[problem][model]
+        return Cell({"parameters": size}, f"{size:.1f}M")
+    return percent(paper.TABLE_1[problem, kind][model])
+
+
+def mark_networks(
+    results: Results, budget: Budget, row: tuple[str, str], cells: Sequence[Cell]
+) -> list[Cell]:
+    """The least error in bold where all networks have one, and colours where any has."""
+    if row[1] not in SPLIT_TITLES:
+        return list(cells)
+    networks = heated(mark_best(results, budget, row, cells[: len(MODELS)]))
+    return [*networks, *cells[len(MODELS) :]]
+
+
+def heated(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells with how many times the least error they have, on a logarithmic scale."""
+    least = min((cell.rank for cell in cells if cell.rank), default=None)
+    return [
+        replace(cell, heat=min(1.0, math.log(cell.rank / least, HOT)))
+        if least and cell.rank
+        else cell
+        for cell in cells
+    ]
+
+
+def millions(model: str, count: Any) -> float:
+    """Parameters as the paper counts them: the real numbers of GT, else entries of tensors.
+
+    `count` is a record, or a `ParameterCount`.
+    """
+    if isinstance(count, Record):
+        entries, reals = count["parameters"], count.row.get("real_parameters", count["parameters"])
+    else:
+        entries, reals = count
+    return float(reals if model == "galerkin-transformer" else entries) / 1e6
+
+
+def mark_beyond_chance(
+    results: Results, budget: Budget, row: tuple[str, str], cells: Sequence[Cell]
+) -> list[Cell]:
+    """The best of Table 13, where ablations lie beyond the CNO of every initialisation."""
+    of_cno = results.errors_by_seed(budget, row[0], "cno", row[1]).values()
+    ablated = [cell.rank for cell in cells[1:] if cell.rank is not None]
+    known = ablated and of_cno
+    if known and (min(ablated) > max(of_cno) or min(ablated) < min(of_cno)):
+        return mark_best(results, budget, row, cells)
+    return list(cells)
+
+
+# Table 4.
+
+
+def seeds_cell(results: Results, budget: Budget, problem: str, model: str) -> Cell:
+    """Mean, deviation where there are enough seeds, and how many where some are missing."""
+    errors = list(results.errors_by_seed(budget, problem, model).values())
+    if not errors:
+        return Cell()
+    numbers: dict[str, float] = {
+        "mean": mean(errors), "seeds": len(errors), "least": min(errors), "most": max(errors),
+    }  # fmt: skip
+    if len(errors) >= LEAST_SEEDS:
+        numbers["std"] = stdev(errors)
+    count = "" if len(errors) == budget.seeds else f" ({len(errors)} of {budget.seeds})"
+    return mean_and_deviation(numbers, count)
+
+
+def mean_and_deviation(numbers: Mapping[str, float], count: str = "") -> Cell:
+    """ "0.30 ± 0.10"."""
+    deviation = f" ± {numbers['std']:.2f}" if "std" in numbers else ""
+    return Cell(numbers, f"{numbers['mean']:.2f}{deviation}{count}")
+
+
+def mark_same_seeds(
+    results: Results, budget: Budget, problem: str, cells: Sequence[Cell]
+) -> list[Cell]:
+    """The least mean, where all models were trained from the same seeds, and from enough."""
+    seeds = {tuple(results.errors_by_seed(budget, problem, model)) for model in paper.SEEDED}
+    enough = min(map(len, seeds)) >= min(LEAST_SEEDS, budget.seeds)
+    return mark_best(results, budget, problem, cells) if len(seeds) == 1 and enough else list(cells)
+
+
+# Tables 2 and 3, and the counter-example.
+
+
+def flow_cell(
+    runs: Callable[[Budget], Mapping[Any, PlannedRun]], results: Results, budget: Budget, key: Any
+) -> Cell:
+    """The test error of the run that `runs` plans under `key`."""
+    run = runs(budget).get(key)
+    return Cell() if run is None else percent(results.error(run, "test"), run.name)
+
+
+def filter_cell(results: Results, budget: Budget, upsampling: int, half_width: float) -> Cell:
+    """Table 2."""
+    return flow_cell(filter_runs, results, budget, (upsampling, half_width))
+
+
+def vorticity_cell(results: Results, budget: Budget, row: None, model: str) -> Cell:
+    """The error on the problem that coarse grids resolve."""
+    if "vorticity" not in budget.problems(["vorticity"]):
+        return EMPTY
+    return error_cell(results, budget, "vorticity", model, "test")
+
+
+# Numbers of the text.
+
+
+def resolution_cell(results: Results, budget: Budget, model: str, grids: str) -> Cell:
+    """The largest error on other grids over that at training."""
+    (problem,) = budget.problems([FLOW])
+    record = results.record(planned(budget, problem, model))
+    curve = record and record.resolutions(model)
+    return plain(factors(curve).get(grids), ".2f") if curve else Cell()
+
+
+def factors(curve: ResolutionCurve) -> dict[str, float]:
+    """The largest error on coarser, on finer and on any grids over that at the trained one."""
+    grids = {
+        "coarser": [ratio for n, ratio in curve.relative.items() if n < curve.training],
+        "finer": [ratio for n, ratio in curve.relative.items() if n > curve.training],
+        "any": list(curve.relative.values()),
+    }
+    return {which: rounded(max(ratios)) for which, ratios in grids.items() if ratios}
+
+
+def scaling_rows(results: Results) -> Rows:
+    """The series of Figures 3 (right) and 27."""
+    every = dict.fromkeys(key for budget in results.budgets for key in scaling_series(budget))
+    return [((problem_title(p), series_title(label)), (p, label)) for p, label in every]
+
+
+def series_title(label: str) -> str:
+    """How a series of `scaling_series` is called: a model, or the small CNO."""
+    return paper.MODEL_TITLES.get(label, label.replace("cno", "CNO"))
+
+
+def series_errors(results: Results, runs: Mapping[int, PlannedRun]) -> dict[int, float]:
+    """The test errors of the finished runs of a series, by their numbers of samples."""
+    return {n: error for n, run in runs.items() if (error := results.error(run, "test"))}
+
+
+def fit_law(errors: Mapping[int, float]) -> PowerLaw | None:
+    """E = (N / N_0)^{−r}; None where two points are not there yet."""
+    return PowerLaw.fit(list(errors), list(errors.values())) if len(errors) > 1 else None
+
+
+def scaling_cell(results: Results, budget: Budget, row: tuple[str, str], what: str) -> Cell:
+    """A constant of the law fitted to our errors, or the network's size."""
+    runs = scaling_series(budget).get(row)
+    errors = series_errors(results, runs or {})
+    law = fit_law(errors)
+    if runs is None or not errors:
+        return Cell()
+    if what == "runs":
+        return plain(len(errors))
+    if what == "parameters (M)":
+        config = next(iter(runs.values())).config
+        count = parameter_count(config.model, config.architecture)
+        return plain(millions(config.model, count), ".2f")
+    if law is None:
+        return Cell()
+    if what == "r":
+        return plain(rounded(law.rate), "z.2f")
+    samples = law.samples_for_one_percent
+    return plain(samples and rounded(samples), ".0f")
+
+
+def scaling_published(row: tuple[str, str], what: str) -> Cell:
+    """r, N_0 and the size, where the text gives them."""
+    problem, label = row
+    if problem != FLOW:
+        return plain(paper.FIGURE_27_CNO_RATE) if (label, what) == ("cno", "r") else EMPTY
+    law = paper.SCALING.get(label)
+    if what == "r":
+        return plain(paper.SMALL_CNO_RATE if law is None else law.rate)
+    if what == "N_0":
+        return EMPTY if law is None else plain(rounded(law.samples_for_one_percent or 0), ".0f")
+    return plain(paper.SCALING_PARAMETERS.get(label)) if what == "parameters (M)" else EMPTY
+
+
+def modes_rows(results: Results) -> Rows:
+    """A row per problem."""
+    for problem, said in paper.MODES.items():
+        yield (problem_title(problem), f"{said.statistic} error {said.error:.0%}"), problem
+
+
+def modes_cell(results: Results, budget: Budget, problem: str, column: None) -> Cell:
+    """How many modes per axis the outputs need."""
+    found = (results.only(MODES) or {}).get(problem, {})
+    return plain(found.get("modes_for_published_error"))
+
+
+def seconds_cell(results: Results, budget: Budget, problem: str, what: str) -> Cell:
+    """Seconds per sample: of the solver where it is fastest, of a network at the end of its run."""
+    found = []
+    if what == "solver":
+        benches = results.every(SOLVERS).values()
+        found = [(seconds[problem], on) for on, seconds in benches if problem in seconds]
+    elif record := results.record(planned(budget, problem, what)):
+        found = [(1 / record["inference"]["samples_per_second"], record.name)]
+    seconds, on = min(found, default=(None, ""))
+    return replace(plain(seconds, ".1e"), title=on)
+
+
+def speedup_cell(results: Results, budget: Budget, problem: str, model: str) -> Cell:
+    """The time of a training step over that of the ablated model, which took turns with it."""
+    if problem != FLOW:  # the only one that `cno bench` trains
+        return EMPTY
+    name = model.removeprefix("cno-")
+    for device, steps in sorted(results.benched("training", "fused").items()):
+        for step in steps:
+            if name in step["ratios"]:
+                return replace(plain(step["ratios"][name], ".3f"), title=device)
+    return Cell()
+
+
+def rounded(value: float) -> float:
+    """Six digits: what fits, quotients and quantiles have on every machine."""
+    return float(f"{value:.6g}")
+
+
+def hyper_parameters(number: int, model: str) -> Pivot:
+    """Tables 6 to 12: what the selected models are made of and trained with."""
+    columns = {
+        name.replace("_", " "): name
+        for name in (*paper.HYPER_PARAMETER_COLUMNS[model], "batch_size")
+    }
+    return Pivot(
+        f"Table {number}",
+        f"{paper.MODEL_TITLES[model]}: hyper-parameters",
+        ("problem",),
+        by_problem,
+        columns,
+        lambda results, budget, problem, field: plain(our_value(model, problem, field)),
+        lambda problem, field: (
+            plain(contradicted_value(model, problem, field), "g")
+            if contradicted_value(model, problem, field) is not None
+            else EMPTY
+        ),
+        by_budget=False,
+    )
+
+
+TABLES: dict[str, Pivot] = {
+    "table-1": Pivot(
+        "Table 1",
+        "Median relative L1 error in percent, in and out of distribution",
+        ("problem", "what"),
+        table_1_rows,
+        {title: title for title in COLUMNS},
+        table_1_cell,
+        table_1_published,
+        mark_networks,
+    ),
+    "table-4": Pivot(
+        "Table 4",
+        "Initialisations: mean ± standard deviation of the test error in percent",
+        ("problem",),
+        by_problem,
+        titled(paper.SEEDED),
+        seeds_cell,
+        lambda problem, model: mean_and_deviation(vars(paper.SEEDS[problem][model])),
+        mark_same_seeds,
+    ),
+    "table-13": Pivot(
+        "Table 13",
+        "Ablations: median relative L1 error in percent",
+        ("problem", "split"),
+        by_case,
+        titled(paper.ABLATED),
+        lambda results, budget, row, model: error_cell(results, budget, row[0], model, row[1]),
+        lambda row, model: percent(paper.TABLE_13[row][model]),
+        mark_beyond_chance,
+    ),
+    "ablation-times": Pivot(
+        "Table 13, training time",
+        "The CNO's training time over that of the ablated network",
+        ("problem",),
+        by_problem,
+        titled(paper.ABLATION_SPEEDUPS),
+        speedup_cell,
+        lambda problem, model: span(paper.ABLATION_SPEEDUPS[model].get(problem)),
+        by_budget=False,
+    ),
+    "table-2": Pivot(
+        "Table 2",
+        "Filters of the CNO, Navier-Stokes equations: test error in percent",
+        ("upsampling",),
+        lambda results: [((f"N_σ = {n}",), n) for n in sorted({n for n, _ in paper.FILTERS})],
+        {f"c_h = {c:g}": c for c in paper.HALF_WIDTHS},
+        filter_cell,
+        lambda upsampling, half_width: percent(paper.FILTERS[upsampling, half_width]),
+        mark_best,
+    ),
+    "table-3": Pivot(
+        "Table 3",
+        "Taps of the CNO's filters, Navier-Stokes equations: test error in percent",
+        ("what",),
+        lambda results: [(("error",), None)],
+        {f"N_tap = {taps}": taps for taps in paper.TAPS},
+        lambda results, budget, row, taps: flow_cell(tap_runs, results, budget, taps),
+        lambda row, taps: percent(paper.TAPS[taps]),
+        mark_best,
+    ),
+    "resolution": Pivot(
+        "Figure 2, right, in numbers",
+        "The largest test error on other grids over that on the grid of training",
+        ("model",),
+        lambda results: [((paper.MODEL_TITLES[m],), m) for m in paper.SEEDED],
+        {f"{grids} grids": grids for grids in ("coarser", "finer", "any")},
+        resolution_cell,
+        lambda model, grids: plain(paper.RESOLUTION_FACTORS[model].get(grids), ".2f"),
+    ),
+    "scaling": Pivot(
+        "Figures 3, right, and 27, in numbers",
+        "Power laws E = (N / N_0)^(-r) of the test error E in percent against training samples N",
+        ("problem", "model"),
+        scaling_rows,
+        {what: what for what in ("r", "N_0", "runs", "parameters (M)")},
+        scaling_cell,
+        scaling_published,
+    ),
+    "modes": Pivot(
+        "Figure 26, in numbers",
+        "Modes per axis that approximate the outputs",
+        ("problem", "up to"),
+        modes_rows,
+        {"modes": None},
+        modes_cell,
+        lambda problem, column: plain(paper.MODES[problem].modes),
+        by_budget=False,
+    ),
+    "seconds": Pivot(
+        "SM, times",
+        "Seconds per sample of solvers and of trained networks",
+        ("problem",),
+        lambda results: [((problem_title(problem),), problem) for problem in paper.SECONDS],
+        {"solver": "solver", **titled(("cno", "fno"))},
+        seconds_cell,
+        lambda problem, what: plain(paper.SECONDS[problem].get(what), ".0e"),
+        by_budget=False,
+    ),
+    "vorticity": Pivot(
+        "SM, vorticity",
+        "A problem that coarse grids resolve: test error in percent",
+        ("problem",),
+        lambda results: [(("Vorticity",), None)],
+        titled(paper.VORTICITY),
+        vorticity_cell,
+        lambda row, model: percent(paper.VORTICITY[model]),
+        mark_best,
+    ),
+    "table-1-physical": Pivot(
+        "Table 1, physical",
+        "Median relative L1 error of physical fields, in percent",
+        ("problem", "split"),
+        partial(table_1_rows, kinds=SPLIT_TITLES),
+        {title: title for title in COLUMNS},
+        partial(table_1_cell, space="physical"),
+        mark=mark_networks,
+    ),
+    "departures": Pivot(
+        "Table 1, protocol",
+        "Where our preset “paper” departs from the paper's text",
+        ("what", "models", "section of the SM"),
+        lambda results: [((d.title, d.models, d.place), d) for d in departures()],
+        {"value": None},
+        lambda results, budget, row, column: plain(row.ours),
+        lambda row, column: plain(row.text),
+        by_budget=False,
+    ),
+    "table-5": Pivot(
+        "Table 5",
+        "Fewest and most parameters in the authors' search, in millions, as published",
+        ("problem",),
+        by_problem,
+        titled(paper.PARAMETER_RANGES["poisson"]),
+        published=lambda problem, model: span(paper.PARAMETER_RANGES[problem][model]),
+    ),
+    **{f"table-{n}": hyper_parameters(n, m) for n, m in paper.HYPER_PARAMETER_TABLES.items()},
+}
+
+
+# Ranks.
+
+
+def ranks(errors: Mapping[str, float]) -> dict[str, int]:
+    """1 for the least error; equal errors share a rank."""
+    return {m: 1 + sum(other < error for other in errors.values()) for m, error in errors.items()}
+
+
+def first(errors: Mapping[str, float]) -> set[str]:
+    """The models of the least error."""
+    return {model for model, rank in ranks(errors).items() if rank == 1}
+
+
+def complete_rows(results: Results, budget: Budget) -> dict[tuple[str, str], dict[str, float]]:
+    """The errors by model of the problems and splits where all models are measured."""
+    found = {}
+    for problem, split in cases(results):
+        errors = {m: results.error(planned(budget, problem, m), split) for m in MODELS}
+        known = {model: error for model, error in errors.items() if error is not None}
+        if len(known) == len(MODELS):
+            found[problem, split] = known
+    return found
+
+
+def spread(errors: Collection[float]) -> str:
+    """The least and the largest of several errors in percent."""
+    return "–".join(percent(end(errors)).text for end in (min, max))
