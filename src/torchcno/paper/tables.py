@@ -401,6 +401,13 @@ def mark_same_seeds(
     return mark_best(results, budget, problem, cells) if len(seeds) == 1 and enough else list(cells)
 
 
+def mean_cell(results: Results, budget: Budget, problem: str, model: str) -> Cell:
+    """The mean over samples of the error of one run."""
+    run = planned(budget, problem, model)
+    record = results.record(run)
+    return percent(record and record.error("test", statistic="mean"), run.name)
+
+
 # Tables 2 and 3, and the counter-example.
 
 
@@ -690,6 +697,15 @@ TABLES: dict[str, Pivot] = {
         lambda results, budget, row, column: plain(row.ours),
         lambda row, column: plain(row.text),
         by_budget=False,
+    ),
+    "hypernos": Pivot(
+        "Another group",
+        "Mean test error in percent, beside trainings of others on the authors' files",
+        ("problem",),
+        by_problem,
+        titled(("cno", "fno")),
+        mean_cell,
+        lambda problem, model: plain(" → ".join(f"{e:g}" for e in paper.HYPERNOS[problem][model])),
     ),
     "table-5": Pivot(
         "Table 5",
