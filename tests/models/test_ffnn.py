@@ -43,3 +43,13 @@ def test_says_which_size_it_needs() -> None:
     message = r"size \(8, 12\), but the model accepts only \(4, 6\); .* size=\(8, 12\)"
     with pytest.raises(ValueError, match=message):
         build(layers=2)(torch.zeros(1, 2, 8, 12))
+
+
+def test_layers_begin_with_the_variance_that_keeps_a_signal():
+    """Var w = 4 / (fan in + fan out): with σ halving it, a square layer keeps the mean square."""
+    torch.manual_seed(0)
+    for layer in FFNN(FFNNConfig(size=(16, 16), layers=4, width=256)).modules():
+        if isinstance(layer, torch.nn.Linear):
+            expected = 4 / sum(layer.weight.shape)
+            assert layer.weight.var().item() == pytest.approx(expected, rel=0.05)
+            assert not layer.bias.any()
