@@ -12,7 +12,7 @@ free of its rounding. The airfoil has none: `Fit` looks for the shape. Per sampl
     error_percent      Σ|u − w| / Σ|w| of our output u against the published w
     rounding_percent   the same of u against itself, rounded as in a picture: the floor
     rms_quanta         the root mean square of u − w in 8-bit steps; rounding alone leaves 0.29
-    reached            what was to be reached
+    to_reach           what was to be reached
 
 Writes these figures, no samples.
 """
@@ -54,7 +54,7 @@ from torchcno.problems.airfoil import (
 from torchcno.spectral import resample
 
 # The least and the largest error of a sample, by the README that came with the samples.
-REACHED: Mapping[str, tuple[float, float, str]] = {
+TO_REACH: Mapping[str, tuple[float, float, str]] = {
     "poisson": (1.0, 1.2, "error_percent"),
     "wave": (0.6, 0.8, "error_percent"),
     "smooth-transport": (0.13, 0.15, "rms_quanta"),
@@ -299,19 +299,19 @@ def measure(name: str, sample: Sample, minutes: float) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--samples", type=Path, required=True, help="folder of the .npz files")
-    parser.add_argument("--problem", nargs="+", default=list(REACHED), choices=REACHED)
+    parser.add_argument("--problem", nargs="+", default=list(TO_REACH), choices=TO_REACH)
     parser.add_argument("--minutes", type=float, default=8.0, help="for the shape of an airfoil")
     parser.add_argument("--out", type=Path, default=Path("results/validation-published.json"))
     given = parser.parse_args()
     report: dict[str, Any] = read_json(given.out) if given.out.exists() else {}
     for name in given.problem:
-        low, high, what = REACHED[name]
+        low, high, what = TO_REACH[name]
         rows = []
         for sample in Sample.read(given.samples / f"{name}.npz"):
             rows.append(measure(name, sample, given.minutes))
             figures = ", ".join(f"{key} {value:.3g}" for key, value in rows[-1].items())
-            print(f"{name}: {figures}; reached: {what} {low} to {high}", flush=True)
-        report[name] = {"reached": {what: [low, high]}, "samples": rows}
+            print(f"{name}: {figures}; to reach: {what} {low} to {high}", flush=True)
+        report[name] = {"to_reach": {what: [low, high]}, "samples": rows}
         if name in NOTES:
             report[name]["note"] = NOTES[name]
         write_json(report, given.out)
