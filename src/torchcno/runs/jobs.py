@@ -6,7 +6,6 @@ the last checkpoint and nothing else.
 """
 
 import os
-import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -14,7 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from queue import SimpleQueue
+from typing import Any
 
 import torch
 
@@ -28,8 +28,6 @@ from torchcno.training.interruption import terminable
 
 JOBS_A_GPU = 4  # small networks leave most of a GPU idle; more than four gain little
 CONNECTING = 10.0  # seconds to wait for a cluster's scheduler
-
-Ending = Literal["finished", "stopped", "diverged", "failed"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ class Outcome:
     """What became of a job."""
 
     job: Job
-    state: Ending
+    state: str  # "finished", "stopped", "diverged" or "failed"
     error: str = ""  # why it is not finished
     worked: bool = True  # False: nothing was done, since it was finished already, or refused
 
@@ -77,19 +75,6 @@ class Outcome:
     def result(self) -> dict[str, Any] | None:
         """What result.json says, if the run is finished."""
         return self.job.result if self.state == "finished" else None
-
-
-class Workers(Protocol):
-    """Those who run jobs, here or elsewhere."""
-
-    @property
-    def places(self) -> int:
-        """How many jobs they run at a time."""
-        ...
-
-    def submit(self, job: Job) -> Future[Answer]:
-        """Run `job` as soon as there is room."""
-        ...
 
 
 def run_jobs(
@@ -106,18 +91,28 @@ def run_jobs(
     outcome as it comes, first of the jobs that were finished before, or are refused. One job's
     failure stops no other; an interrupt stops all, with their states saved.
     """
-    _refuse_shared_folders(jobs)
-    report = on_update or (lambda outcome: None)
     outcomes: dict[Path, Outcome] = {}
+
+    def note(outcome: Outcome) -> None:
+        outcomes[outcome.job.folder] = outcome
+        if on_update is not None:
+            on_update(outcome)
+
+    folders = [job.folder.absolute() for job in jobs]
+    for folder in folders:
+        if folders.count(folder) > 1:
+            raise ValueError(f"two jobs have the folder {folder}; give each its own.")
     for job in jobs:
-        outcome = find_outcome(job)
-        if outcome is not None:
-            outcomes[job.folder] = outcome
-            report(outcome)
+        if outcome := find_outcome(job):
+            note(outcome)
     todo = [job for job in jobs if job.folder not in outcomes]
     if todo:
         with workers(parallel or default_parallel(todo[0].config), cluster, todo) as pool:
-            outcomes |= {o.job.folder: o for o in _run_all(todo, pool, report)}
+            futures = {pool.submit(job): job for job in todo}
+            with stop_on_error(futures):  # who is told of outcomes may fail, too
+                while futures:
+                    for future in wait(futures, return_when=FIRST_COMPLETED).done:
+                        note(outcome_of(futures.pop(future), future))
     return [outcomes[job.folder] for job in jobs]
 
 
@@ -131,19 +126,6 @@ def find_outcome(job: Job) -> Outcome | None:
     except ValueError as error:
         return Outcome(job, "failed", str(error), worked=False)
     return None if folder.result() is None else Outcome(job, "finished", worked=False)
-
-
-def _run_all(
-    jobs: Sequence[Job], pool: Workers, report: Callable[[Outcome], None]
-) -> list[Outcome]:
-    """The outcomes of `jobs`, each reported as it comes: who is told may take time, or fail."""
-    futures, outcomes = {pool.submit(job): job for job in jobs}, list[Outcome]()
-    with stop_on_error(futures):
-        while futures:
-            for future in wait(futures, return_when=FIRST_COMPLETED).done:
-                outcomes.append(outcome_of(futures.pop(future), future))
-                report(outcomes[-1])
-    return outcomes
 
 
 def outcome_of(job: Job, future: "Future[Answer]") -> Outcome:
@@ -172,25 +154,6 @@ def stop_on_error(futures: Mapping["Future[Answer]", Job]) -> Iterator[None]:
         raise
 
 
-def _refuse_shared_folders(jobs: Sequence[Job]) -> None:
-    folders = [job.folder.absolute() for job in jobs]
-    twice = next((folder for folder in folders if folders.count(folder) > 1), None)
-    if twice is not None:
-        raise ValueError(f"two jobs have the folder {twice}; give each its own.")
-
-
-@contextmanager
-def workers(parallel: int, cluster: str | None, jobs: Sequence[Job] = ()) -> Iterator[Workers]:
-    """Processes of this machine, or the cluster at an address, if it has what `jobs` need."""
-    if cluster is None:
-        with Local(parallel) as local:
-            yield local
-    else:
-        with _client(cluster) as client:
-            _refuse_lack_of_gpus(client, cluster, jobs)
-            yield Cluster(client)
-
-
 class Local:
     """`parallel` processes of this machine at a time, which share its GPUs and cores evenly."""
 
@@ -198,13 +161,10 @@ class Local:
         if parallel < 1:
             raise ValueError(f"{parallel} jobs at a time; use at least 1.")
         self.places = parallel
-        self._free = iter(range(parallel))
-        self._place = threading.local()
-        self._environments = [_share(place, parallel) for place in range(parallel)]
-        self._threads = ThreadPoolExecutor(parallel, initializer=self._take_place)
-
-    def _take_place(self) -> None:
-        self._place.number = next(self._free)
+        self._threads = ThreadPoolExecutor(parallel)
+        self._shares: SimpleQueue[dict[str, str]] = SimpleQueue()  # that no job has
+        for place in range(parallel):
+            self._shares.put(_share(place, parallel))
 
     def submit(self, job: Job) -> Future[Answer]:
         """Run `job` in the next process that is free."""
@@ -212,7 +172,11 @@ class Local:
         return self._threads.submit(self._run, job)
 
     def _run(self, job: Job) -> Answer:
-        return run_in_process(job.request, self._environments[self._place.number])
+        share = self._shares.get()
+        try:
+            return run_in_process(job.request, share)
+        finally:
+            self._shares.put(share)
 
     def __enter__(self) -> "Local":
         return self
@@ -242,9 +206,23 @@ class Cluster:
         return future
 
 
+Workers = Local | Cluster
+
+
 @contextmanager
-def _client(address: str) -> Iterator[Any]:
-    """A connection to the scheduler at `address`."""
+def workers(parallel: int, cluster: str | None, jobs: Sequence[Job] = ()) -> Iterator[Workers]:
+    """Processes of this machine, or the cluster at an address, if it has what `jobs` need."""
+    if cluster is None:
+        with Local(parallel) as local:
+            yield local
+    else:
+        with _connect(cluster) as client:
+            _refuse_lack_of_gpus(client, cluster, jobs)
+            yield Cluster(client)
+
+
+def _connect(address: str) -> Any:
+    """A client of the scheduler at `address`."""
     if find_spec("distributed") is None:
         raise ValueError("a cluster needs dask.distributed: pip install 'torchcno[cluster]'.")
     from distributed import Client
@@ -252,14 +230,12 @@ def _client(address: str) -> Iterator[Any]:
 
     try:
         get_address_host_port(address)  # a client that never had an address ends only after 20 s
-        client = Client(address, timeout=CONNECTING, set_as_default=False)
+        return Client(address, timeout=CONNECTING, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(
             f"no dask scheduler answers at {address!r} ({error}); start one with `dask scheduler` "
             "and give the address that it prints, such as tcp://10.0.0.1:8786."
         ) from error
-    with client:
-        yield client
 
 
 def _refuse_lack_of_gpus(client: Any, address: str, jobs: Sequence[Job]) -> None:

@@ -99,15 +99,15 @@ def write_report(
     title = TITLES.get(base.model, base.model)
     sizes = {title: [row.size for row in rows if row.size is not None]}
     write_atomically(folder / "figure.png", png(draw_efficiency(sizes)))
-    run = _found(best, folder)
-    evaluations = evaluate_run(run, device=device)
+    run = _find_run(best, folder)
+    evaluations = evaluate_run(folder / run, device=device)
     result = {
         "problem": base.problem.name,
         "model": base.model,
         "trials": len(rows),
         "finished": sum(row.validation_error is not None for row in rows),
         "best": best.number,
-        "folder": _within(run, folder),
+        "folder": str(run),
         "validation_error": best.validation_error,
         "parameters": best.parameters,
         "seconds_per_epoch": best.seconds_per_epoch,
@@ -118,22 +118,15 @@ def write_report(
     return result
 
 
-def _found(best: TrialRow, folder: Path) -> Path:
-    """Where the run of the best trial lies: in its search, which may have been moved, or beyond."""
-    places = trial_folder(folder.absolute(), best.number), Path(best.folder)
-    for place in places:
-        if RunFolder(place).weights.exists():
+def _find_run(best: TrialRow, folder: Path) -> Path:
+    """The run of the best trial, seen from its search, which may have been moved."""
+    for place in (trial_folder(Path(), best.number), Path(best.folder)):
+        if RunFolder(folder / place).weights.exists():
             return place
     raise ValueError(
         f"the best trial, {best.number}, lies in {best.folder} of another machine; "
         f"run `cno evaluate {best.folder}` there."
     )
-
-
-def _within(path: Path, folder: Path) -> str:
-    """`path` as seen from `folder`, so that a search may be moved."""
-    inside = path.is_relative_to(folder.absolute())
-    return str(path.relative_to(folder.absolute()) if inside else path)
 
 
 def table(rows: Sequence[TrialRow]) -> str:
