@@ -64,11 +64,6 @@ def request_stop(folder: Path) -> None:
     stop_file(folder).touch()
 
 
-def forget_stop(folder: Path) -> None:
-    """Let a job begin that was stopped before: for who asks for it, before anyone runs it."""
-    stop_file(folder).unlink(missing_ok=True)
-
-
 def stop_file(folder: Path) -> Path:
     """A file, since the folder is what all machines have in common."""
     return folder / "stop"

@@ -21,7 +21,7 @@ import torch
 from torchcno.runs.config import RunConfig
 from torchcno.runs.evaluate import EVALUATED
 from torchcno.runs.folder import RunFolder
-from torchcno.runs.job_process import Answer, Request, forget_stop, request_stop, run_in_process
+from torchcno.runs.job_process import Answer, Request, request_stop, run_in_process, stop_file
 from torchcno.runs.train import train_run
 from torchcno.training import Diverged, Interrupted
 from torchcno.training.interruption import terminable
@@ -154,75 +154,50 @@ def stop_on_error(futures: Mapping["Future[Answer]", Job]) -> Iterator[None]:
         raise
 
 
-class Local:
-    """`parallel` processes of this machine at a time, which share its GPUs and cores evenly."""
-
-    def __init__(self, parallel: int) -> None:
-        if parallel < 1:
-            raise ValueError(f"{parallel} jobs at a time; use at least 1.")
-        self.places = parallel
-        self._threads = ThreadPoolExecutor(parallel)
-        self._shares: SimpleQueue[dict[str, str]] = SimpleQueue()  # that no job has
-        for place in range(parallel):
-            self._shares.put(_share(place, parallel))
-
-    def submit(self, job: Job) -> Future[Answer]:
-        """Run `job` in the next process that is free."""
-        forget_stop(job.folder)
-        return self._threads.submit(self._run, job)
-
-    def _run(self, job: Job) -> Answer:
-        share = self._shares.get()
-        try:
-            return run_in_process(job.request, share)
-        finally:
-            self._shares.put(share)
-
-    def __enter__(self) -> "Local":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._threads.shutdown()
-
-
 @dataclass(frozen=True)
-class Cluster:
-    """The workers of a dask cluster, which see the same files under the same names."""
+class Workers:
+    """Those who run jobs, here or elsewhere."""
 
-    client: Any  # distributed.Client
-
-    @property
-    def places(self) -> int:
-        """The threads of the workers that there are now; one where none has come yet."""
-        return max(1, sum(self.client.nthreads().values()))
+    count_places: Callable[[], int]  # how many jobs they run at a time
+    run: Callable[[Job], Future[Answer]]  # as soon as there is room
 
     def submit(self, job: Job) -> Future[Answer]:
-        """Run `job` on a worker with the GPUs that it needs; on another if that one is lost."""
-        forget_stop(job.folder)
-        resources = {"GPU": job.gpus} if job.gpus else None
-        # Not pure: dask shall not take yesterday's answer for a job that was stopped since.
-        executor = self.client.get_executor(pure=False, resources=resources)
-        future: Future[Answer] = executor.submit(run_in_process, job.request)
-        return future
-
-
-Workers = Local | Cluster
+        """Run `job`, also one that was stopped before: who asks again means it."""
+        stop_file(job.folder).unlink(missing_ok=True)
+        return self.run(job)
 
 
 @contextmanager
-def workers(parallel: int, cluster: str | None, jobs: Sequence[Job] = ()) -> Iterator[Workers]:
+def workers(parallel: int, cluster: str | None, jobs: Sequence[Job]) -> Iterator[Workers]:
     """Processes of this machine, or the cluster at an address, if it has what `jobs` need."""
-    if cluster is None:
-        with Local(parallel) as local:
-            yield local
-    else:
-        with _connect(cluster) as client:
-            _refuse_lack_of_gpus(client, cluster, jobs)
-            yield Cluster(client)
+    chosen = local_workers(parallel) if cluster is None else cluster_workers(cluster, jobs)
+    with chosen as pool:
+        yield pool
 
 
-def _connect(address: str) -> Any:
-    """A client of the scheduler at `address`."""
+@contextmanager
+def local_workers(parallel: int) -> Iterator[Workers]:
+    """`parallel` processes of this machine at a time, which share its GPUs and cores evenly."""
+    if parallel < 1:
+        raise ValueError(f"{parallel} jobs at a time; use at least 1.")
+    free: SimpleQueue[dict[str, str]] = SimpleQueue()  # the shares that no job has
+    for place in range(parallel):
+        free.put(_share(place, parallel))
+
+    def run(job: Job) -> Answer:
+        share = free.get()
+        try:
+            return run_in_process(job.request, share)
+        finally:
+            free.put(share)
+
+    with ThreadPoolExecutor(parallel) as threads:
+        yield Workers(lambda: parallel, lambda job: threads.submit(run, job))
+
+
+@contextmanager
+def cluster_workers(address: str, jobs: Sequence[Job]) -> Iterator[Workers]:
+    """The workers of a dask cluster, which see the same files under the same names."""
     if find_spec("distributed") is None:
         raise ValueError("a cluster needs dask.distributed: pip install 'torchcno[cluster]'.")
     from distributed import Client
@@ -230,12 +205,26 @@ def _connect(address: str) -> Any:
 
     try:
         get_address_host_port(address)  # a client that never had an address ends only after 20 s
-        return Client(address, timeout=CONNECTING, set_as_default=False)
+        client: Any = Client(address, timeout=CONNECTING, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(
             f"no dask scheduler answers at {address!r} ({error}); start one with `dask scheduler` "
             "and give the address that it prints, such as tcp://10.0.0.1:8786."
         ) from error
+
+    def count_places() -> int:
+        return max(1, sum(client.nthreads().values()))  # one where no worker has come yet
+
+    def run(job: Job) -> Future[Answer]:
+        resources = {"GPU": job.gpus} if job.gpus else None
+        # Not pure: dask shall not take yesterday's answer for a job that was stopped since.
+        executor = client.get_executor(pure=False, resources=resources)
+        future: Future[Answer] = executor.submit(run_in_process, job.request)
+        return future
+
+    with client:
+        _refuse_lack_of_gpus(client, address, jobs)
+        yield Workers(count_places, run)
 
 
 def _refuse_lack_of_gpus(client: Any, address: str, jobs: Sequence[Job]) -> None:

@@ -77,7 +77,7 @@ def run_search(
 
 @dataclass(frozen=True, kw_only=True)
 class _TrialJob(Job):
-    """The run of a trial; no error on test data is known of it."""
+    """The run of a trial, which sees no test data."""
 
     trial: Trial
     splits: tuple[str, ...] = ("val",)
@@ -104,11 +104,11 @@ class _Driver:
         try:
             with stop_on_error(self.running):
                 self.start_trials()
-                report(self.study)
                 while self.running or self.open_trials():
+                    report(self.study)
                     self.look()
                     self.start_trials()
-                    report(self.study)
+                report(self.study)
         finally:
             for job in self.running.values():
                 release(job.trial)
@@ -116,7 +116,7 @@ class _Driver:
     def start_trials(self) -> None:
         """Start trials while there is room for them, each by the choice that the study has."""
         space = self.search.space
-        while len(self.running) < self.pool.places:
+        while len(self.running) < self.pool.count_places():
             trial = self.find_trial()
             if trial is None:
                 return

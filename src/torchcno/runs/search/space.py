@@ -80,18 +80,17 @@ class Space:
         model, changed = ABLATIONS.get(base.model, (base.model, {}))
         network = {k: v for k, v in NETWORK_RANGES.get(model, {}).items() if k not in changed}
         recipe = {} if model in FIXED_RECIPE else RECIPE_RANGES
-        paper = {
+        paper: dict[str, Sequence[Any]] = {
             **{f"model.{field}": values for field, values in network.items()},
             **{f"train.{field}": values for field, values in recipe.items()},
         }
+        closed = set(fixed)
         if base.train.schedule != "step":
-            paper.pop("train.gamma", None)  # only the steps know it
+            closed.add("train.gamma")  # only the steps know it
         if base.train.optimizer != "adamw":
-            paper.pop("train.learning_rate", None)  # the authors' are AdamW's
-        merged = {name: values for name, values in paper.items() if name not in fixed} | {
-            name: tuple(values) for name, values in ranges.items()
-        }
-        space = cls(base, merged, max_parameters)
+            closed.add("train.learning_rate")  # the authors' are AdamW's
+        given = {name: paper[name] for name in paper if name not in closed} | dict(ranges)
+        space = cls(base, {name: tuple(values) for name, values in given.items()}, max_parameters)
         space.check()
         return space
 
