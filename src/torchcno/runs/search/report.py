@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from torchcno.disk import write_atomically, write_json
 from torchcno.models import TITLES
@@ -26,6 +26,7 @@ STATES = {
     TrialState.FAIL: "diverged",
     TrialState.RUNNING: "unfinished",
 }
+NOTED = ("parameters", "seconds_per_epoch", "device", "folder", "error")
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,13 @@ class TrialRow:
     number: int
     state: str
     validation_error: float | None  # of the best weights, as a fraction; None if it did not finish
-    parameters: int | None  # a complex one counts once
-    seconds_per_epoch: float | None
-    device: str  # whose time that is
     choice: Mapping[str, Any]
-    folder: str
-    error: str  # why it did not finish
+    # What the driver noted in the trial:
+    parameters: int | None = None  # a complex one counts once
+    seconds_per_epoch: float | None = None
+    device: str = ""  # whose time that is
+    folder: str = ""
+    error: str = ""  # why it did not finish
 
     @property
     def percent(self) -> float:
@@ -54,26 +56,15 @@ class TrialRow:
             return None
         return Size(self.parameters, self.seconds_per_epoch, self.percent, self.device)
 
-    @classmethod
-    def of(cls, trial: FrozenTrial) -> "TrialRow":
-        """The row of a trial of a study."""
-        attributes = trial.user_attrs
-        return cls(
-            number=trial.number,
-            state=STATES[trial.state],
-            validation_error=trial.value if trial.state == TrialState.COMPLETE else None,
-            parameters=attributes.get("parameters"),
-            seconds_per_epoch=attributes.get("seconds_per_epoch"),
-            device=attributes.get("device", ""),
-            choice=trial.params,
-            folder=attributes.get("folder", ""),
-            error=attributes.get("error", ""),
-        )
-
 
 def trial_rows(study: Study, trials: int) -> list[TrialRow]:
     """The first `trials` trials of a study."""
-    return [TrialRow.of(trial) for trial in study.get_trials() if trial.number < trials]
+    rows = []
+    for trial in (trial for trial in study.get_trials() if trial.number < trials):
+        error = trial.value if trial.state == TrialState.COMPLETE else None
+        noted = {key: value for key, value in trial.user_attrs.items() if key in NOTED}
+        rows.append(TrialRow(trial.number, STATES[trial.state], error, trial.params, **noted))
+    return rows
 
 
 def best_of(rows: Sequence[TrialRow]) -> TrialRow:
