@@ -21,7 +21,7 @@ from torchcno.problems.poisson import Poisson
 from torchcno.runs import job_process, jobs
 from torchcno.runs.config import RunConfig, differences
 from torchcno.runs.folder import read_config
-from torchcno.runs.jobs import Job, Local, run_jobs, run_request
+from torchcno.runs.jobs import Job, local_workers, run_jobs, run_request
 from torchcno.runs.train import Watch, train_run
 from torchcno.training import Hardware, load_tensors
 
@@ -351,8 +351,8 @@ def test_jobs_that_would_mix_are_refused(quick, tmp_path, in_this_process):
     with pytest.raises(ValueError, match="two jobs have the folder"):
         run_jobs([job, replace(job, config=replace(quick, seed=1))])
     run_jobs([job], parallel=1)
-    with pytest.raises(ValueError, match="0 jobs at a time"):
-        Local(0)
+    with pytest.raises(ValueError, match="0 jobs at a time"), local_workers(0):
+        pass
 
 
 def test_a_job_of_several_devices_is_refused(quick, tmp_path):

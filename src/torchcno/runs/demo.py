@@ -177,22 +177,13 @@ def draw_samples(tour: Tour, split: str) -> Figure:
         e for e in tour.evaluations if e.split == split and e.resolution == max(RESOLUTIONS)
     )
     fields = evaluation.fields
-    return field_rows(
-        [
-            [
-                Panel("source f", f),
-                Panel("solution u", u),
-                Panel("prediction", v, like=u),
-                Panel("|error|", (v - u).abs(), error=True),
-            ]
-            for f, u, v in zip(
-                fields.inputs[:SHOWN, 0],
-                fields.outputs[:SHOWN, 0],
-                evaluation.prediction[:SHOWN, 0],
-                strict=True,
-            )
-        ]
-    )
+    shown = (fields.inputs, fields.outputs, evaluation.prediction)
+    rows = []
+    for f, u, v in zip(*(field[:SHOWN, 0] for field in shown), strict=True):
+        error = Panel("|error|", (v - u).abs(), error=True)
+        truth = [Panel("source f", f), Panel("solution u", u)]
+        rows.append([*truth, Panel("prediction", v, like=u), error])
+    return field_rows(rows)
 
 
 def draw_training(run: Path) -> Figure:
@@ -208,12 +199,6 @@ def draw_training(run: Path) -> Figure:
 def draw_translations(translations: Sequence[TranslationError]) -> Figure:
     """The output of the filtered network, and all translation errors in the same colours."""
     worst = max((t.difference for t in translations), key=lambda difference: difference.max())
-    first = translations[0]
-    return field_rows(
-        [
-            [
-                Panel("G(u), " + first.name, first.output),
-                *(Panel("error, " + t.name, t.difference, worst, error=True) for t in translations),
-            ]
-        ]
-    )
+    first = Panel("G(u), " + translations[0].name, translations[0].output)
+    errors = [Panel("error, " + t.name, t.difference, worst, error=True) for t in translations]
+    return field_rows([[first, *errors]])

@@ -50,9 +50,10 @@ def run_in_process(request: Request, environment: Mapping[str, str] | None = Non
             return answer
         if stop_file(folder).exists():  # and it was not training: all that it had is saved
             return {"state": "stopped", "error": "stopped before or after training."}
+    ending = f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
     return {
         "state": "failed",
-        "error": f"its process ended {ATTEMPTS} times without a word, at last {_ending(code)}; "
+        "error": f"its process ended {ATTEMPTS} times without a word, at last {ending}; "
         f"see {folder / 'log.txt'}, and run fewer jobs at a time if memory ran out.",
     }
 
@@ -61,11 +62,6 @@ def request_stop(folder: Path) -> None:
     """Ask the job in `folder` to stop, wherever it is at work, and save its state."""
     folder.mkdir(parents=True, exist_ok=True)  # the job may be about to make it
     stop_file(folder).touch()
-
-
-def forget_stop(folder: Path) -> None:
-    """Let a job begin that was stopped before: for who asks for it, before anyone runs it."""
-    stop_file(folder).unlink(missing_ok=True)
 
 
 def stop_file(folder: Path) -> Path:
@@ -111,11 +107,6 @@ def _wait(process: subprocess.Popen[str], stop_file: Path) -> None:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-
-
-def _ending(code: int) -> str:
-    """An exit code in words."""
-    return f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
 
 
 def main() -> None:

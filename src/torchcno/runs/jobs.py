@@ -6,7 +6,6 @@ the last checkpoint and nothing else.
 """
 
 import os
-import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -14,22 +13,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from queue import SimpleQueue
+from typing import Any
 
 import torch
 
 from torchcno.runs.config import RunConfig
 from torchcno.runs.evaluate import EVALUATED
 from torchcno.runs.folder import RunFolder
-from torchcno.runs.job_process import Answer, Request, forget_stop, request_stop, run_in_process
+from torchcno.runs.job_process import Answer, Request, request_stop, run_in_process, stop_file
 from torchcno.runs.train import train_run
 from torchcno.training import Diverged, Interrupted
 from torchcno.training.interruption import terminable
 
 JOBS_A_GPU = 4  # small networks leave most of a GPU idle; more than four gain little
 CONNECTING = 10.0  # seconds to wait for a cluster's scheduler
-
-Ending = Literal["finished", "stopped", "diverged", "failed"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ class Outcome:
     """What became of a job."""
 
     job: Job
-    state: Ending
+    state: str  # "finished", "stopped", "diverged" or "failed"
     error: str = ""  # why it is not finished
     worked: bool = True  # False: nothing was done, since it was finished already, or refused
 
@@ -77,19 +75,6 @@ class Outcome:
     def result(self) -> dict[str, Any] | None:
         """What result.json says, if the run is finished."""
         return self.job.result if self.state == "finished" else None
-
-
-class Workers(Protocol):
-    """Those who run jobs, here or elsewhere."""
-
-    @property
-    def places(self) -> int:
-        """How many jobs they run at a time."""
-        ...
-
-    def submit(self, job: Job) -> Future[Answer]:
-        """Run `job` as soon as there is room."""
-        ...
 
 
 def run_jobs(
@@ -106,18 +91,28 @@ def run_jobs(
     outcome as it comes, first of the jobs that were finished before, or are refused. One job's
     failure stops no other; an interrupt stops all, with their states saved.
     """
-    _refuse_shared_folders(jobs)
-    report = on_update or (lambda outcome: None)
     outcomes: dict[Path, Outcome] = {}
+
+    def note(outcome: Outcome) -> None:
+        outcomes[outcome.job.folder] = outcome
+        if on_update is not None:
+            on_update(outcome)
+
+    folders = [job.folder.absolute() for job in jobs]
+    for folder in folders:
+        if folders.count(folder) > 1:
+            raise ValueError(f"two jobs have the folder {folder}; give each its own.")
     for job in jobs:
-        outcome = find_outcome(job)
-        if outcome is not None:
-            outcomes[job.folder] = outcome
-            report(outcome)
+        if outcome := find_outcome(job):
+            note(outcome)
     todo = [job for job in jobs if job.folder not in outcomes]
     if todo:
         with workers(parallel or default_parallel(todo[0].config), cluster, todo) as pool:
-            outcomes |= {o.job.folder: o for o in _run_all(todo, pool, report)}
+            futures = {pool.submit(job): job for job in todo}
+            with stop_on_error(futures):  # who is told of outcomes may fail, too
+                while futures:
+                    for future in wait(futures, return_when=FIRST_COMPLETED).done:
+                        note(outcome_of(futures.pop(future), future))
     return [outcomes[job.folder] for job in jobs]
 
 
@@ -131,19 +126,6 @@ def find_outcome(job: Job) -> Outcome | None:
     except ValueError as error:
         return Outcome(job, "failed", str(error), worked=False)
     return None if folder.result() is None else Outcome(job, "finished", worked=False)
-
-
-def _run_all(
-    jobs: Sequence[Job], pool: Workers, report: Callable[[Outcome], None]
-) -> list[Outcome]:
-    """The outcomes of `jobs`, each reported as it comes: who is told may take time, or fail."""
-    futures, outcomes = {pool.submit(job): job for job in jobs}, list[Outcome]()
-    with stop_on_error(futures):
-        while futures:
-            for future in wait(futures, return_when=FIRST_COMPLETED).done:
-                outcomes.append(outcome_of(futures.pop(future), future))
-                report(outcomes[-1])
-    return outcomes
 
 
 def outcome_of(job: Job, future: "Future[Answer]") -> Outcome:
@@ -172,79 +154,50 @@ def stop_on_error(futures: Mapping["Future[Answer]", Job]) -> Iterator[None]:
         raise
 
 
-def _refuse_shared_folders(jobs: Sequence[Job]) -> None:
-    folders = [job.folder.absolute() for job in jobs]
-    twice = next((folder for folder in folders if folders.count(folder) > 1), None)
-    if twice is not None:
-        raise ValueError(f"two jobs have the folder {twice}; give each its own.")
-
-
-@contextmanager
-def workers(parallel: int, cluster: str | None, jobs: Sequence[Job] = ()) -> Iterator[Workers]:
-    """Processes of this machine, or the cluster at an address, if it has what `jobs` need."""
-    if cluster is None:
-        with Local(parallel) as local:
-            yield local
-    else:
-        with _client(cluster) as client:
-            _refuse_lack_of_gpus(client, cluster, jobs)
-            yield Cluster(client)
-
-
-class Local:
-    """`parallel` processes of this machine at a time, which share its GPUs and cores evenly."""
-
-    def __init__(self, parallel: int) -> None:
-        if parallel < 1:
-            raise ValueError(f"{parallel} jobs at a time; use at least 1.")
-        self.places = parallel
-        self._free = iter(range(parallel))
-        self._place = threading.local()
-        self._environments = [_share(place, parallel) for place in range(parallel)]
-        self._threads = ThreadPoolExecutor(parallel, initializer=self._take_place)
-
-    def _take_place(self) -> None:
-        self._place.number = next(self._free)
-
-    def submit(self, job: Job) -> Future[Answer]:
-        """Run `job` in the next process that is free."""
-        forget_stop(job.folder)
-        return self._threads.submit(self._run, job)
-
-    def _run(self, job: Job) -> Answer:
-        return run_in_process(job.request, self._environments[self._place.number])
-
-    def __enter__(self) -> "Local":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._threads.shutdown()
-
-
 @dataclass(frozen=True)
-class Cluster:
-    """The workers of a dask cluster, which see the same files under the same names."""
+class Workers:
+    """Those who run jobs, here or elsewhere."""
 
-    client: Any  # distributed.Client
-
-    @property
-    def places(self) -> int:
-        """The threads of the workers that there are now; one where none has come yet."""
-        return max(1, sum(self.client.nthreads().values()))
+    count_places: Callable[[], int]  # how many jobs they run at a time
+    run: Callable[[Job], Future[Answer]]  # as soon as there is room
 
     def submit(self, job: Job) -> Future[Answer]:
-        """Run `job` on a worker with the GPUs that it needs; on another if that one is lost."""
-        forget_stop(job.folder)
-        resources = {"GPU": job.gpus} if job.gpus else None
-        # Not pure: dask shall not take yesterday's answer for a job that was stopped since.
-        executor = self.client.get_executor(pure=False, resources=resources)
-        future: Future[Answer] = executor.submit(run_in_process, job.request)
-        return future
+        """Run `job`, also one that was stopped before: who asks again means it."""
+        stop_file(job.folder).unlink(missing_ok=True)
+        return self.run(job)
 
 
 @contextmanager
-def _client(address: str) -> Iterator[Any]:
-    """A connection to the scheduler at `address`."""
+def workers(parallel: int, cluster: str | None, jobs: Sequence[Job]) -> Iterator[Workers]:
+    """Processes of this machine, or the cluster at an address, if it has what `jobs` need."""
+    chosen = local_workers(parallel) if cluster is None else cluster_workers(cluster, jobs)
+    with chosen as pool:
+        yield pool
+
+
+@contextmanager
+def local_workers(parallel: int) -> Iterator[Workers]:
+    """`parallel` processes of this machine at a time, which share its GPUs and cores evenly."""
+    if parallel < 1:
+        raise ValueError(f"{parallel} jobs at a time; use at least 1.")
+    free: SimpleQueue[dict[str, str]] = SimpleQueue()  # the shares that no job has
+    for place in range(parallel):
+        free.put(_share(place, parallel))
+
+    def run(job: Job) -> Answer:
+        share = free.get()
+        try:
+            return run_in_process(job.request, share)
+        finally:
+            free.put(share)
+
+    with ThreadPoolExecutor(parallel) as threads:
+        yield Workers(lambda: parallel, lambda job: threads.submit(run, job))
+
+
+@contextmanager
+def cluster_workers(address: str, jobs: Sequence[Job]) -> Iterator[Workers]:
+    """The workers of a dask cluster, which see the same files under the same names."""
     if find_spec("distributed") is None:
         raise ValueError("a cluster needs dask.distributed: pip install 'torchcno[cluster]'.")
     from distributed import Client
@@ -252,14 +205,26 @@ def _client(address: str) -> Iterator[Any]:
 
     try:
         get_address_host_port(address)  # a client that never had an address ends only after 20 s
-        client = Client(address, timeout=CONNECTING, set_as_default=False)
+        client: Any = Client(address, timeout=CONNECTING, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(
             f"no dask scheduler answers at {address!r} ({error}); start one with `dask scheduler` "
             "and give the address that it prints, such as tcp://10.0.0.1:8786."
         ) from error
+
+    def count_places() -> int:
+        return max(1, sum(client.nthreads().values()))  # one where no worker has come yet
+
+    def run(job: Job) -> Future[Answer]:
+        resources = {"GPU": job.gpus} if job.gpus else None
+        # Not pure: dask shall not take yesterday's answer for a job that was stopped since.
+        executor = client.get_executor(pure=False, resources=resources)
+        future: Future[Answer] = executor.submit(run_in_process, job.request)
+        return future
+
     with client:
-        yield client
+        _refuse_lack_of_gpus(client, address, jobs)
+        yield Workers(count_places, run)
 
 
 def _refuse_lack_of_gpus(client: Any, address: str, jobs: Sequence[Job]) -> None:

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from torchcno.arithmetic import arithmetic
 from torchcno.disk import read_json, write_json
-from torchcno.evaluation.errors import published_error, sample_errors, summary
-from torchcno.runs.config import RunConfig, write_tree
+from torchcno.evaluation.errors import published_error
+from torchcno.runs.config import write_tree
 from torchcno.runs.evaluate import EVALUATED, Evaluation, evaluate_run
 from torchcno.runs.folder import RunFolder, load
 from torchcno.runs.operator import TrainedOperator, pick_device
@@ -72,7 +72,12 @@ def export_run(
     evaluations = evaluate_run(run, EVALUATED, device=device)
     weights = halved(operator.network)
     load_into(operator.network, weights, run)
-    errors = {e.split: _compared(e, operator, config) for e in evaluations}
+    errors = {}
+    for full in evaluations:
+        with arithmetic(config.train.precision):  # as the run is evaluated
+            half = Evaluation.of(operator, full.fields, full.split, config.problem.mask)
+        pair = {"full": full, "half": half}
+        errors[full.split] = {name: published_error(one.summary) for name, one in pair.items()}
     for split, error in errors.items():
         if not abs(error["half"] - error["full"]) <= TOLERANCE * error["full"]:  # nor if it is NaN
             raise ValueError(
@@ -103,14 +108,3 @@ def halved(network: nn.Module) -> dict[str, Tensor]:
         name: tensor.half() if name in large else tensor
         for name, tensor in network.state_dict().items()
     }
-
-
-def _compared(
-    evaluation: Evaluation, rounded: TrainedOperator, config: RunConfig
-) -> dict[str, float]:
-    """The published error of a run's evaluation, and of the rounded operator on the same fields."""
-    fields = evaluation.fields
-    with arithmetic(config.train.precision):  # as the run is evaluated
-        prediction = rounded.predict(fields.inputs)
-    errors = sample_errors(prediction, fields, rounded.normalization, config.problem.mask)
-    return {"full": published_error(evaluation.summary), "half": published_error(summary(errors))}

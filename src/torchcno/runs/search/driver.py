@@ -25,21 +25,9 @@ from torchcno.data.samples import Samples
 from torchcno.runs.evaluate import EVALUATED
 from torchcno.runs.folder import RunFolder
 from torchcno.runs.job_process import Answer, request_stop
-from torchcno.runs.jobs import (
-    Job,
-    Outcome,
-    Workers,
-    outcome_of,
-    stop_on_error,
-    workers,
-)
+from torchcno.runs.jobs import Job, Outcome, Workers, outcome_of, stop_on_error, workers
 from torchcno.runs.search.space import parameters_of
-from torchcno.runs.search.study import (
-    Search,
-    open_study,
-    refuse_another_search,
-    trial_folder,
-)
+from torchcno.runs.search.study import Search, open_study, trial_folder
 
 CLAIM = 30.0  # seconds between two confirmations of a claim
 FORFEIT = 120.0  # seconds without one after which a trial is anyone's
@@ -77,7 +65,6 @@ def run_search(
     if trials < 1:
         raise ValueError(f"{trials} trials; use at least 1.")
     folder = Path(out)
-    refuse_another_search(search, folder)
     for split in EVALUATED:  # the best trial is judged by these
         Samples.of(search.space.base.problem, split, search.space.base.resolution).check_inputs()
     trials = search.space.count(trials)
@@ -86,6 +73,14 @@ def run_search(
         study = open_study(search, folder, means.storage)
         _Driver(search, folder, trials, means.gpus, study, pool).run(on_update)
     return study
+
+
+@dataclass(frozen=True, kw_only=True)
+class _TrialJob(Job):
+    """The run of a trial, which sees no test data."""
+
+    trial: Trial
+    splits: tuple[str, ...] = ("val",)
 
 
 @dataclass
@@ -98,8 +93,7 @@ class _Driver:
     gpus: float
     study: Study
     pool: Workers
-    running: "dict[Future[Answer], Job]" = field(default_factory=dict)
-    trial_of: dict[Path, Trial] = field(default_factory=dict)  # by the folders of `running`
+    running: "dict[Future[Answer], _TrialJob]" = field(default_factory=dict)
     pruned: set[int] = field(default_factory=set)  # trials that were asked to stop
     failed: set[int] = field(default_factory=set)  # trials that could not be run here
     confirmed: float = field(default_factory=time.monotonic)  # when the claims were last
@@ -110,39 +104,40 @@ class _Driver:
         try:
             with stop_on_error(self.running):
                 self.start_trials()
-                report(self.study)
-                while self.running or self.others_at_work():
+                while self.running or self.open_trials():
+                    report(self.study)
                     self.look()
                     self.start_trials()
-                    report(self.study)
+                report(self.study)
         finally:
-            for trial in self.trial_of.values():
-                release(trial)
+            for job in self.running.values():
+                release(job.trial)
 
     def start_trials(self) -> None:
-        """Start trials while there is room for them."""
-        while len(self.running) < self.pool.places:
-            trial = self.forfeited() or self.new()
+        """Start trials while there is room for them, each by the choice that the study has."""
+        space = self.search.space
+        while len(self.running) < self.pool.count_places():
+            trial = self.find_trial()
             if trial is None:
                 return
-            if claim(trial):
-                self.start(trial)
+            if not claim(trial):
+                continue
+            choice = {
+                name: trial.suggest_categorical(name, values)
+                for name, values in space.ranges.items()
+            }
+            config = space.config(choice)
+            say(trial, "parameters", parameters_of(config))
+            folder = trial_folder(self.folder, trial.number)
+            job = _TrialJob(folder=folder, config=config, gpus=self.gpus, trial=trial)
+            self.running[self.pool.submit(job)] = job
 
-    def start(self, trial: Trial) -> None:
-        """Train by the choice that the study has for `trial`."""
-        space = self.search.space
-        choice = {
-            name: trial.suggest_categorical(name, values) for name, values in space.ranges.items()
-        }
-        config = space.config(choice)
-        say(trial, "parameters", parameters_of(config))
-        folder = trial_folder(self.folder, trial.number)
-        job = Job(folder, config, splits=("val",), gpus=self.gpus)
-        self.trial_of[folder] = trial
-        self.running[self.pool.submit(job)] = job
-
-    def new(self) -> Trial | None:
-        """The next trial that no one has begun, if the search is to have more."""
+    def find_trial(self) -> Trial | None:
+        """A trial that no one is at work on any more, else the next if there are to be more."""
+        mine = {job.trial.number for job in self.running.values()}
+        for frozen in self.open_trials():
+            if frozen.number not in mine and is_forfeit(frozen):
+                return Trial(self.study, frozen._trial_id)
         if len(self.study.get_trials(deepcopy=False)) >= self.trials:
             return None
         trial = self.study.ask()
@@ -151,22 +146,10 @@ class _Driver:
         release(trial)  # another process took the last one; this is for a longer search
         return None
 
-    def forfeited(self) -> Trial | None:
-        """A trial that someone began and no one is at work on."""
-        mine = {trial.number for trial in self.trial_of.values()} | self.failed
-        for frozen in self.open_trials():
-            if frozen.number not in mine and is_forfeit(frozen):
-                return Trial(self.study, frozen._trial_id)
-        return None
-
     def open_trials(self) -> list[FrozenTrial]:
-        """The trials of this search that have begun and are not done."""
+        """The trials that have begun and may still be done, here or elsewhere."""
         begun = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        return [frozen for frozen in begun if frozen.number < self.trials]
-
-    def others_at_work(self) -> bool:
-        """Whether trials are open that may still be done, or fall to this process."""
-        return any(frozen.number not in self.failed for frozen in self.open_trials())
+        return [t for t in begun if t.number < self.trials and t.number not in self.failed]
 
     def look(self) -> None:
         """Wait a moment, note what ended, stop what lags, confirm the claims."""
@@ -177,36 +160,34 @@ class _Driver:
             done = set()
         for future in done:
             job = self.running.pop(future)
-            self.note(self.trial_of.pop(job.folder), outcome_of(job, future))
-        for folder, trial in self.trial_of.items():
-            if self.search.pruner != "none" and lags(trial, folder):
-                self.pruned.add(trial.number)
-                request_stop(folder)
+            self.note(job.trial, outcome_of(job, future))
+        for job in self.running.values():
+            if self.search.pruner != "none" and lags(job.trial, job.folder):
+                self.pruned.add(job.trial.number)
+                request_stop(job.folder)
         if time.monotonic() - self.confirmed > CLAIM:
             self.confirmed = time.monotonic()
-            for trial in self.trial_of.values():
-                claim(trial)
+            for job in self.running.values():
+                claim(job.trial)
 
     def note(self, trial: Trial, outcome: Outcome) -> None:
         """Tell the study what became of a trial."""
         say(trial, "folder", str(outcome.job.folder.absolute()))
         say(trial, "error", outcome.error)
-        if outcome.state == "finished":
-            result = outcome.result or {}
-            for key in ("epochs", "seconds_per_epoch", "device"):
-                say(trial, key, result[key])
-            self.tell(trial, TrialState.COMPLETE, result["best_validation_error"])
-        elif outcome.state == "diverged":
-            self.tell(trial, TrialState.FAIL)
-        elif outcome.state == "stopped" and trial.number in self.pruned:
-            self.tell(trial, TrialState.PRUNED)
-        else:  # the fault of a machine, not of the configuration: left for another attempt
+        ends = {"finished": TrialState.COMPLETE, "diverged": TrialState.FAIL}
+        if trial.number in self.pruned:
+            ends["stopped"] = TrialState.PRUNED
+        if outcome.state not in ends:  # the fault of a machine: left for another attempt
             self.failed.add(trial.number)
             release(trial)
-
-    def tell(self, trial: Trial, state: TrialState, value: float | None = None) -> None:
-        """Close a trial, unless one that took this process for dead was quicker."""
-        self.study.tell(trial.number, value, state, skip_if_finished=True)
+            return
+        result = outcome.result or {}
+        for key in ("epochs", "seconds_per_epoch", "device"):
+            if key in result:
+                say(trial, key, result[key])
+        error = result.get("best_validation_error")
+        # Unless a process that took this one for dead was quicker.
+        self.study.tell(trial.number, error, ends[outcome.state], skip_if_finished=True)
 
 
 def say(trial: Trial, key: str, value: Any) -> bool:
@@ -248,8 +229,8 @@ def is_alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # another user's
-        return True
+    except PermissionError:
+        pass  # another user's
     return True
 
 
@@ -257,15 +238,10 @@ def lags(trial: Trial, folder: Path) -> bool:
     """Report a trial's validation errors so far to its study; whether the pruner would stop it."""
     known = trial.storage.get_trial(trial._trial_id).intermediate_values
     with suppress(CLOSED):
-        for epoch, error in validation_errors(folder):
-            if epoch not in known:
+        for row in RunFolder(folder).rows():
+            epoch, error = row["epoch"], row["validation_error"]
+            if error is not None and epoch not in known:
                 trial.report(error, epoch)
                 if trial.should_prune():
                     return True
     return False
-
-
-def validation_errors(folder: Path) -> list[tuple[int, float]]:
-    """Epochs and validation errors of a run so far."""
-    errors = ((row["epoch"], row["validation_error"]) for row in RunFolder(folder).rows())
-    return [(epoch, error) for epoch, error in errors if error is not None]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from torchcno.disk import write_atomically, write_json
 from torchcno.models import TITLES
@@ -26,6 +26,7 @@ STATES = {
     TrialState.FAIL: "diverged",
     TrialState.RUNNING: "unfinished",
 }
+NOTED = ("parameters", "seconds_per_epoch", "device", "folder", "error")
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,13 @@ class TrialRow:
     number: int
     state: str
     validation_error: float | None  # of the best weights, as a fraction; None if it did not finish
-    parameters: int | None  # a complex one counts once
-    seconds_per_epoch: float | None
-    device: str  # whose time that is
     choice: Mapping[str, Any]
-    folder: str
-    error: str  # why it did not finish
+    # What the driver noted in the trial:
+    parameters: int | None = None  # a complex one counts once
+    seconds_per_epoch: float | None = None
+    device: str = ""  # whose time that is
+    folder: str = ""
+    error: str = ""  # why it did not finish
 
     @property
     def percent(self) -> float:
@@ -54,26 +56,15 @@ class TrialRow:
             return None
         return Size(self.parameters, self.seconds_per_epoch, self.percent, self.device)
 
-    @classmethod
-    def of(cls, trial: FrozenTrial) -> "TrialRow":
-        """The row of a trial of a study."""
-        attributes = trial.user_attrs
-        return cls(
-            number=trial.number,
-            state=STATES[trial.state],
-            validation_error=trial.value if trial.state == TrialState.COMPLETE else None,
-            parameters=attributes.get("parameters"),
-            seconds_per_epoch=attributes.get("seconds_per_epoch"),
-            device=attributes.get("device", ""),
-            choice=trial.params,
-            folder=attributes.get("folder", ""),
-            error=attributes.get("error", ""),
-        )
-
 
 def trial_rows(study: Study, trials: int) -> list[TrialRow]:
     """The first `trials` trials of a study."""
-    return [TrialRow.of(trial) for trial in study.get_trials() if trial.number < trials]
+    rows = []
+    for trial in (trial for trial in study.get_trials() if trial.number < trials):
+        error = trial.value if trial.state == TrialState.COMPLETE else None
+        noted = {key: value for key, value in trial.user_attrs.items() if key in NOTED}
+        rows.append(TrialRow(trial.number, STATES[trial.state], error, trial.params, **noted))
+    return rows
 
 
 def best_of(rows: Sequence[TrialRow]) -> TrialRow:
@@ -99,15 +90,15 @@ def write_report(
     title = TITLES.get(base.model, base.model)
     sizes = {title: [row.size for row in rows if row.size is not None]}
     write_atomically(folder / "figure.png", png(draw_efficiency(sizes)))
-    run = _found(best, folder)
-    evaluations = evaluate_run(run, device=device)
+    run = _find_run(best, folder)
+    evaluations = evaluate_run(folder / run, device=device)
     result = {
         "problem": base.problem.name,
         "model": base.model,
         "trials": len(rows),
         "finished": sum(row.validation_error is not None for row in rows),
         "best": best.number,
-        "folder": _within(run, folder),
+        "folder": str(run),
         "validation_error": best.validation_error,
         "parameters": best.parameters,
         "seconds_per_epoch": best.seconds_per_epoch,
@@ -118,22 +109,15 @@ def write_report(
     return result
 
 
-def _found(best: TrialRow, folder: Path) -> Path:
-    """Where the run of the best trial lies: in its search, which may have been moved, or beyond."""
-    places = trial_folder(folder.absolute(), best.number), Path(best.folder)
-    for place in places:
-        if RunFolder(place).weights.exists():
+def _find_run(best: TrialRow, folder: Path) -> Path:
+    """The run of the best trial, seen from its search, which may have been moved."""
+    for place in (trial_folder(Path(), best.number), Path(best.folder)):
+        if RunFolder(folder / place).weights.exists():
             return place
     raise ValueError(
         f"the best trial, {best.number}, lies in {best.folder} of another machine; "
         f"run `cno evaluate {best.folder}` there."
     )
-
-
-def _within(path: Path, folder: Path) -> str:
-    """`path` as seen from `folder`, so that a search may be moved."""
-    inside = path.is_relative_to(folder.absolute())
-    return str(path.relative_to(folder.absolute()) if inside else path)
 
 
 def table(rows: Sequence[TrialRow]) -> str:

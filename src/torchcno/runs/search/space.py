@@ -80,18 +80,17 @@ class Space:
         model, changed = ABLATIONS.get(base.model, (base.model, {}))
         network = {k: v for k, v in NETWORK_RANGES.get(model, {}).items() if k not in changed}
         recipe = {} if model in FIXED_RECIPE else RECIPE_RANGES
-        paper = {
+        paper: dict[str, Sequence[Any]] = {
             **{f"model.{field}": values for field, values in network.items()},
             **{f"train.{field}": values for field, values in recipe.items()},
         }
+        closed = set(fixed)
         if base.train.schedule != "step":
-            paper.pop("train.gamma", None)  # only the steps know it
+            closed.add("train.gamma")  # only the steps know it
         if base.train.optimizer != "adamw":
-            paper.pop("train.learning_rate", None)  # the authors' are AdamW's
-        merged = {name: values for name, values in paper.items() if name not in fixed} | {
-            name: tuple(values) for name, values in ranges.items()
-        }
-        space = cls(base, merged, max_parameters)
+            closed.add("train.learning_rate")  # the authors' are AdamW's
+        given = {name: paper[name] for name in paper if name not in closed} | dict(ranges)
+        space = cls(base, {name: tuple(values) for name, values in given.items()}, max_parameters)
         space.check()
         return space
 
@@ -123,7 +122,7 @@ class Space:
 
     def draw(self, seed: int, number: int) -> dict[str, Any]:
         """The choice of that `number` in a random order, given by `seed`, of all that count."""
-        counting = (choice for choice in self._shuffled(seed) if not self.refusal(choice))
+        counting = itertools.filterfalse(self.refusal, self._shuffled(seed))
         found = next(itertools.islice(counting, number, None), None)
         if found is None:
             raise ValueError(
@@ -146,14 +145,14 @@ class Space:
 
     def count(self, most: int) -> int:
         """How many choices count, or `most` where there are more."""
-        counting = (choice for choice in self._choices() if not self.refusal(choice))
+        counting = itertools.filterfalse(self.refusal, self._choices())
         return sum(1 for _ in itertools.islice(counting, max(most, 0)))
 
     def check(self) -> None:
         """Refuse ranges without a single run that counts."""
         for name, values in self.ranges.items():
             self._check_range(name, values)
-        valid = next((choice for choice in self._choices() if not self.refusal(choice)), None)
+        valid = next(itertools.filterfalse(self.refusal, self._choices()), None)
         if valid is None:
             size = " × ".join(map(str, self.base.architecture.size))
             limit = f" and {self.max_parameters:,} parameters" if self.max_parameters else ""
@@ -161,11 +160,17 @@ class Space:
                 f"no configuration in the ranges is valid for {size} points{limit}; "
                 f"of the smallest: {self.refusal(next(self._choices()))}"
             )
-        _apply(self.config(valid))
+        architecture = self.config(valid).architecture
+        network = model_class(self.base.model)(architecture).eval()
+        with torch.inference_mode():  # grids that are too small for it are refused only then
+            network(torch.zeros(1, architecture.in_channels, *architecture.size))
 
     def _choices(self) -> Iterator[Choice]:
         """Every choice; the smallest network, which is the likeliest to fit, first."""
-        orders = (_ascending(values) for values in self.ranges.values())
+        orders = (
+            sorted(values) if all(isinstance(v, int | float) for v in values) else values
+            for values in self.ranges.values()
+        )
         for values in itertools.product(*orders):
             yield dict(zip(self.ranges, values, strict=True))
 
@@ -183,19 +188,6 @@ class Space:
             convert(value, hints[field], name)
 
 
-def _ascending(values: Sequence[Any]) -> Sequence[Any]:
-    numbers = all(isinstance(value, int | float) for value in values)
-    return sorted(values) if numbers else values
-
-
 def parameters_of(config: RunConfig) -> int:
     """The parameters of a run's network; a complex one counts once."""
     return parameter_count(config.model, config.architecture).entries
-
-
-def _apply(config: RunConfig) -> None:
-    """Apply a run's network once: grids that are too small for it are refused only then."""
-    architecture = config.architecture
-    network = model_class(config.model)(architecture).eval()
-    with torch.inference_mode():
-        network(torch.zeros(1, architecture.in_channels, *architecture.size))

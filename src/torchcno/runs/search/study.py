@@ -3,10 +3,10 @@
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
@@ -18,19 +18,14 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
 
 from torchcno.disk import locked
-from torchcno.runs.config import read_tree, section, write_tree
+from torchcno.runs.config import RunConfig, differences, read_tree, section, write_tree
 from torchcno.runs.folder import RunFolder
 from torchcno.runs.search.space import Space
 from torchcno.selection import select
-from torchcno.training.recipe import EITHER_WAY, Recipe, completed
-
-SamplerName = Literal["random", "tpe"]
-PrunerName = Literal["none", "halving"]
+from torchcno.training.recipe import EITHER_WAY, Recipe
 
 STARTUP = 10  # trials that are drawn at random before a model of the errors is worth asking
 PROPOSALS = 20  # of that model, for one that is valid
-# What search.yaml may say otherwise: older ones have the numbers of whoever began the search.
-NO_OTHER_SEARCH = ("torchcno", "base.tensorboard", *(f"base.train.{name}" for name in EITHER_WAY))
 # Seconds to wait for another writer, or for a server.
 WAITING: dict[str, dict[str, Any]] = {
     "sqlite": {"timeout": 60},
@@ -44,17 +39,12 @@ class Search:
     """What decides the trials of a search."""
 
     space: Space
-    sampler: SamplerName = "random"
-    pruner: PrunerName = "none"
+    sampler: str = "random"
+    pruner: str = "none"
 
     def __post_init__(self) -> None:
         select(SAMPLERS, self.sampler, "sampler")
         select(PRUNERS, self.pruner, "pruner")
-
-    @property
-    def seed(self) -> int:
-        """Of the draws, and of every trial's weights."""
-        return self.space.base.seed
 
     def to_tree(self) -> dict[str, Any]:
         """The search as a plain tree.
@@ -77,25 +67,25 @@ class Search:
             "base": base,
         }
 
-    @property
-    def name(self) -> str:
-        """The same for the same search on any machine: the study that they share."""
-        return self.name_by(self.to_tree())
 
-    def name_by(self, tree: Mapping[str, Any]) -> str:
-        """The name where the search began as `tree`: by an older version, say."""
-        deciding = {key: value for key, value in tree.items() if key != "torchcno"}
-        digest = hashlib.blake2b(json.dumps(deciding, sort_keys=True).encode(), digest_size=4)
-        return f"{self.space.base.problem.name}-{self.space.base.model}-{digest.hexdigest()}"
+def study_name(tree: Mapping[str, Any]) -> str:
+    """The name of the search that began as `tree`: the same on all machines that share it."""
+    deciding = {key: value for key, value in tree.items() if key != "torchcno"}
+    digest = hashlib.blake2b(json.dumps(deciding, sort_keys=True).encode(), digest_size=4)
+    base = tree["base"]
+    return f"{base['problem']['name']}-{base['model']['name']}-{digest.hexdigest()}"
 
 
-class ValidSampler(BaseSampler):
-    """Choices that count: a proposer's, or where there is none those that (seed, number) draws."""
+class ValidSampler(TPESampler):
+    """Choices that count: `proposals` of TPE, or where none does those that (seed, number) draws.
 
-    def __init__(self, space: Space, seed: int, proposer: BaseSampler | None = None) -> None:
+    The seed is that of every trial's weights.
+    """
+
+    def __init__(self, space: Space, proposals: int) -> None:
+        super().__init__(n_startup_trials=0, seed=space.base.seed)
         self.space = space
-        self.seed = seed
-        self.proposer = proposer
+        self.proposals = proposals
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
@@ -107,32 +97,15 @@ class ValidSampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """One choice."""
-        for choice in self._proposals(study, trial, search_space):
-            if not self.space.refusal(choice):
-                return choice
-        return self.space.draw(self.seed, trial.number)
-
-    def _proposals(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> Iterator[dict[str, Any]]:
         finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        if self.proposer is None or len(finished) < STARTUP:
-            return
-        for _ in range(PROPOSALS):
-            yield {
-                name: self.proposer.sample_independent(study, trial, name, distribution)
+        for _ in range(self.proposals if len(finished) >= STARTUP else 0):
+            choice = {
+                name: self.sample_independent(study, trial, name, distribution)
                 for name, distribution in search_space.items()
             }
-
-    def sample_independent(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        """Never asked for: every choice is made as a whole."""
-        raise ValueError(f"{param_name} has no range in this search.")
+            if not self.space.refusal(choice):
+                return choice
+        return self.space.draw(self.space.base.seed, trial.number)
 
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:
@@ -141,10 +114,8 @@ def distributions(space: Space) -> dict[str, BaseDistribution]:
 
 
 SAMPLERS: dict[str, Callable[[Search], BaseSampler]] = {
-    "random": lambda search: ValidSampler(search.space, search.seed),
-    "tpe": lambda search: ValidSampler(
-        search.space, search.seed, TPESampler(n_startup_trials=0, seed=search.seed)
-    ),
+    "random": lambda search: ValidSampler(search.space, proposals=0),
+    "tpe": lambda search: ValidSampler(search.space, PROPOSALS),
 }
 PRUNERS: dict[str, Callable[[Search], BasePruner]] = {
     "none": lambda search: NopPruner(),
@@ -184,11 +155,11 @@ def refuse_another_search(search: Search, folder: Path) -> None:
         if run.has_begun or run.weights.exists():
             raise ValueError(f"{folder} holds a run; choose another --out.")
         return
-    there = read_tree(path)
-    base = section(there, "base")
-    base["train"] = completed(section(base, "train"))
-    differs = differing({**there, "base": base}, search.to_tree())
-    changed = [key for key in differs if key not in NO_OTHER_SEARCH]
+    tree = read_tree(path)
+    there, here = _choices_of(tree), _choices_of(search.to_tree())
+    changed = [name for name in {**there, **here} if there.get(name) != here.get(name)]
+    began = RunConfig.from_tree({"format": tree.get("format"), **section(tree, "base")})
+    changed += [f"base.{name}" for name in differences(began, search.space.base)]
     if changed:
         raise ValueError(
             f"{folder} holds another search, which differs in {', '.join(changed)}; "
@@ -196,22 +167,16 @@ def refuse_another_search(search: Search, folder: Path) -> None:
         )
 
 
-def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """The dotted names of what differs in two plain trees."""
-    names = []
-    for key in sorted(there.keys() | here.keys()):
-        values = there.get(key), here.get(key)
-        if all(isinstance(value, Mapping) for value in values):
-            names += [f"{key}.{name}" for name in differing(*values)]  # type: ignore[arg-type]
-        elif values[0] != values[1]:
-            names.append(key)
-    return names
+def _choices_of(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides a search beside its base, by dotted names."""
+    ranges = {f"ranges.{name}": values for name, values in section(tree, "ranges").items()}
+    return {name: tree.get(name) for name in ("sampler", "pruner", "max_parameters")} | ranges
 
 
 def _connect(search: Search, folder: Path, url: str) -> Study:
     """The study in the database at `url`, by the name that it has since its folder's beginning."""
     began = folder / "search.yaml"
-    name = search.name_by(read_tree(began)) if began.exists() else search.name
+    name = study_name(read_tree(began) if began.exists() else search.to_tree())
     try:
         return optuna.create_study(
             storage=_storage(url),
