@@ -11,12 +11,10 @@ from tyro.conf import OmitArgPrefixes
 
 from torchcno.cli import INTERRUPTED, MISSED, Stop
 from torchcno.cli.arguments import Fields, Strings, describe
-from torchcno.cli.terminal import error_table, number, progress_bars, show, table
+from torchcno.cli.terminal import number, progress_bars, show_errors, show_table
 from torchcno.cli.train import ModelName, ProblemName, RunOptions, configure, find_sections
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from torchcno.runs.search.report import TrialRow
     from torchcno.runs.search.study import Study
 
@@ -86,9 +84,9 @@ def search(
         means = Means(parallel, cluster, storage, gpus)
         study = run_search(plan, run.out, count, means, on_update)
     rows = trial_rows(study, count)
-    show(trial_table(rows))
+    show_trials(rows)
     result = write_report(plan, rows, run.out, config.hardware.accelerator)
-    show(error_table(result["errors"]))
+    show_errors(result["errors"])
     print(
         f"Trial {result['best']} is the best: {run.out / 'best.yaml'}; all trials are in "
         f"{run.out / 'trials.csv'}, size and time in {run.out / 'figure.png'}."
@@ -139,7 +137,7 @@ def watch_trials(trials: int) -> Iterator[Callable[[Study], None]]:
             raise Stop(INTERRUPTED, message) from interrupted
 
 
-def trial_table(rows: Sequence[TrialRow]) -> Table:
+def show_trials(rows: Sequence[TrialRow]) -> None:
     """The trials, best first."""
     ranked = sorted(rows, key=lambda row: (row.validation_error is None, row.percent, row.number))
     body = [
@@ -153,4 +151,4 @@ def trial_table(rows: Sequence[TrialRow]) -> Table:
         for row in ranked
     ]
     columns = ["trial", "error %", "10⁶ parameters", "s/epoch", "configuration"]
-    return table("validation errors, best first", columns, body)
+    show_table("validation errors, best first", columns, body)
