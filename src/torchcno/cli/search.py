@@ -12,7 +12,7 @@ from tyro.conf import OmitArgPrefixes
 from torchcno.cli import INTERRUPTED, MISSED, Stop
 from torchcno.cli.arguments import Fields, Strings, describe
 from torchcno.cli.terminal import number, progress_bars, show_errors, show_table
-from torchcno.cli.train import ModelName, ProblemName, RunOptions, configure, find_sections
+from torchcno.cli.train import ModelName, ProblemName, RunOptions, find_sections
 
 if TYPE_CHECKING:
     from torchcno.runs.search.report import TrialRow
@@ -68,7 +68,7 @@ def search(
             f"{error}; a search needs Optuna: pip install 'torchcno[search]'."
         ) from error
 
-    config = configure([problem, model], run, fields)
+    config = run.resolve([problem, model], fields)
     if run.out is None:
         raise ValueError("say where the trials shall lie: --out FOLDER.")
     if max_parameters is not None and max_parameters < 1:

@@ -162,7 +162,9 @@ class AtWork:
         from torchcno.runs.folder import RunFolder
 
         rows = {name: RunFolder(self.folder / name).rows() for name in self.names}
-        return "".join(f", {name} epoch {row[-1]['epoch']}" for name, row in rows.items() if row)
+        begun = [f", {name} epoch {row[-1]['epoch']}" for name, row in rows.items() if row]
+        more = f" and {len(begun) - 1} more" if len(begun) > 1 else ""
+        return begun[0] + more if begun else ""
 
 
 def said(outcome: Outcome) -> str:

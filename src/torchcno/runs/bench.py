@@ -38,7 +38,6 @@ from torchcno.runs.train import versions
 from torchcno.training.hardware import device_name, reuse_memory
 
 LEAST_ROUNDS, MOST_ROUNDS = 2, 30
-GIB = 2**30
 METHOD = (
     f"Wall clock around blocks of calls, {BLOCK / 2:g} s or more, with the device idle before and "
     "after; the rows of a section take turns, a block each a round. Medians over rounds, with "
@@ -138,7 +137,7 @@ class Row:
             warnings.simplefilter("always")
             work, peak = with_peak_memory(first_call, device)
             self.numbers["first_call_seconds"] = _rounded(time.perf_counter() - start)
-            self.numbers["peak_gib"] = None if peak is None else _rounded(peak / GIB)
+            self.numbers["peak_gib"] = None if peak is None else _rounded(peak / 2**30)
             self.stopwatch = Stopwatch(work, device)
         if warned:  # of a kernel or a graph that could not be
             notes = dict.fromkeys(str(warning.message) for warning in warned)
@@ -225,7 +224,7 @@ def inference_rows(plan: Plan) -> list[Row]:
     networks, solvers = list[Row](), dict[str, Row]()
     for problem, size, kind in product(plan.problems, plan.inference_sizes, kinds):
         samples, solved = kinds[kind]
-        name = prediction_name(problem, size, kind)
+        name = f"{problem.name}-{size}-{kind}"
         for suffix, way in ways.items():
             build = partial(prediction, way, problem)
             networks.append(Row(name + suffix, build, plan.of(samples, size)))
@@ -235,11 +234,6 @@ def inference_rows(plan: Plan) -> list[Row]:
         row = Row(solver, partial(solution, problem), plan.of(solved, points))
         solvers.setdefault(solver, row).against += (name,)
     return [*networks, *solvers.values()]
-
-
-def prediction_name(problem: Problem, size: int, kind: str) -> str:
-    """The row of the network for `problem`."""
-    return f"{problem.name}-{size}-{kind}"
 
 
 # With its share of the time.
