@@ -133,7 +133,7 @@ def test_an_interrupt_in_the_last_moments_of_a_run_ends_the_study(results, tmp_p
     process.terminate()
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
-    assert "cno study: interrupted; the same command goes on where it was." in said
+    assert "cno study: interrupted; the same command goes on from what is saved." in said
     assert "Traceback" not in said
     assert len(list(first.parent.iterdir())) < 3
 

@@ -74,7 +74,7 @@ def explain(error: BaseException) -> Stop | None:
     if isinstance(error, Stop):
         return error
     if isinstance(error, KeyboardInterrupt):
-        return Stop(INTERRUPTED, "interrupted; the same command begins again where it can.")
+        return Stop(INTERRUPTED, "interrupted; the same command goes on from what is saved.")
     if isinstance(error, ValueError | OSError):
         return Stop(BAD_INPUT, str(error))
     # torch has a type for GPUs only.

@@ -50,6 +50,7 @@ def evaluate(
     """
     from torchcno.disk import write_json
     from torchcno.runs.evaluate import EVALUATED, evaluate_runs, save_evaluations
+    from torchcno.runs.folder import read_config
 
     if not runs:
         raise ValueError("name the folder of a run, or of several.")
@@ -60,7 +61,13 @@ def evaluate(
     check_target(save, [".nc"])
     check_target(json)
     if (plot or spectra) and resolutions:
-        refuse_other_resolutions(runs, resolutions)
+        for run in runs:
+            training = read_config(run).resolution
+            if training not in resolutions:
+                raise ValueError(
+                    f"--plot and --spectra need the training resolution; add {training}, that of "
+                    f"{run}, to --resolutions."
+                )
     splits = split or EVALUATED
     found = evaluate_runs(runs, splits, resolutions, samples, device)
     show_runs(found, splits[0])
@@ -68,12 +75,12 @@ def evaluate(
         save_evaluations(found[0].evaluations, save)
         print(f"Every sample is in {save}.")
     if json:
-        write_json({run.name: run.as_dict() for run in found}, json)
+        write_json({one.name: one.as_dict() for one in found}, json)
         print(f"All statistics are in {json}.")
     if plot:
         from torchcno.runs.pictures.equivalence import draw_resolutions
 
-        draw_resolutions([run.curve(splits[0]) for run in found]).savefig(plot, dpi=150)
+        draw_resolutions([one.curve(splits[0]) for one in found]).savefig(plot, dpi=150)
         print(f"Drawn to {plot}.")
     if spectra:
         from torchcno.runs.pictures.equivalence import draw_run_spectra
@@ -103,16 +110,3 @@ def show_runs(runs: Sequence[RunErrors], split: str) -> None:
         )
         title = f"scaled L1 on {split}, over that at the training resolution"
         show_table(title, ["", *map(str, resolutions)], rows)
-
-
-def refuse_other_resolutions(runs: Sequence[Path], resolutions: Sequence[int]) -> None:
-    """Refuse pictures of runs that are not to be evaluated at their training resolutions."""
-    from torchcno.runs.folder import read_config
-
-    for run in runs:
-        training = read_config(run).resolution
-        if training not in resolutions:
-            raise ValueError(
-                f"--plot and --spectra need the training resolution; add {training}, that of "
-                f"{run}, to --resolutions."
-            )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from torchcno.cli import INTERRUPTED, MISSED, Stop
+from torchcno.cli import MISSED, Stop
 from torchcno.cli.arguments import Device, describe
 from torchcno.cli.terminal import progress_bars, show_table
 
@@ -93,15 +93,8 @@ def study(
                 print(f"{refused} is refused: {cost.why}")
         return
     start = time.time()
-    try:
-        with watch_runs(runs, folder) as watch:
-            outcomes = run_study(
-                name, runs, folder, parallel=jobs, cluster=cluster, on_update=watch
-            )
-    except KeyboardInterrupt as interrupt:
-        raise Stop(
-            INTERRUPTED, "interrupted; the same command goes on where it was."
-        ) from interrupt
+    with watch_runs(runs, folder) as watch:
+        outcomes = run_study(name, runs, folder, parallel=jobs, cluster=cluster, on_update=watch)
     conclude(outcomes, time.time() - start)
     print(f"All of it is in {folder}; the page: cno report {folder.parent} --out report.html")
 
@@ -143,9 +136,10 @@ def watch_runs(runs: Sequence[PlannedRun], folder: Path) -> Iterator[Callable[[O
         def update(outcome: Outcome) -> None:
             name = outcome.job.folder.name
             at_work.names.remove(name)
-            bar(len(runs) - len(at_work.names), len(runs), at_work)
+            ended = len(runs) - len(at_work.names)
+            bar(ended, len(runs), at_work)
             if outcome.worked:
-                print(f"{name}: {said(outcome)}", file=sys.stderr)
+                print(f"{ended}/{len(runs)} {name}: {said(outcome)}", file=sys.stderr)
 
         bar(0, len(runs), at_work)
         yield update

@@ -20,7 +20,6 @@ def progress_bars() -> Iterator[Callable[[str], Move]]:
         BarColumn,
         MofNCompleteColumn,
         Progress,
-        TaskID,
         TextColumn,
         TimeRemainingColumn,
     )
@@ -35,13 +34,10 @@ def progress_bars() -> Iterator[Callable[[str], Move]]:
     with Progress(*columns, console=Console(stderr=True), refresh_per_second=2) as progress:
 
         def make(label: str) -> Move:
-            task: TaskID | None = None
+            task = progress.add_task(label, visible=False, note="")
 
             def move(done: int, total: int, note: object = "") -> None:
-                nonlocal task
-                if task is None:
-                    task = progress.add_task(label, note=note)
-                progress.update(task, completed=done, total=total, note=note)
+                progress.update(task, completed=done, total=total, note=note, visible=True)
 
             return move
 

@@ -254,7 +254,17 @@ def run_bench(plan: Plan, only: Sequence[str] = (), watch: Watch | None = None) 
     """
     chosen = select_rows(plan, only)
     began = time.monotonic()
-    report = describe_machine(plan)
+    cuda = {"cuda": str(torch.version.cuda)} if plan.device == "cuda" else {}
+    report: dict[str, Any] = {
+        "device": device_name(torch.device(plan.device)),
+        "device_kind": plan.device,
+        "threads": torch.get_num_threads(),
+        "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
+        "load_average": round(os.getloadavg()[0], 1),  # how much else the machine did before
+        "versions": versions() | cuda,
+        "seconds": plan.seconds,
+        "method": METHOD,
+    }
     shares = sum(SECTIONS[section][1] for section in chosen)
     if plan.device == "cpu":
         reuse_memory()  # as a training run does
@@ -286,21 +296,6 @@ def select_rows(plan: Plan, only: Sequence[str]) -> dict[str, list[Row]]:
         for section, of_section in rows.items()
     }
     return {section: of_section for section, of_section in chosen.items() if of_section}
-
-
-def describe_machine(plan: Plan) -> dict[str, Any]:
-    """Where it is measured, and how."""
-    cuda = {"cuda": str(torch.version.cuda)} if plan.device == "cuda" else {}
-    return {
-        "device": device_name(torch.device(plan.device)),
-        "device_kind": plan.device,
-        "threads": torch.get_num_threads(),
-        "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
-        "load_average": round(os.getloadavg()[0], 1),  # how much else the machine did before
-        "versions": versions() | cuda,
-        "seconds": plan.seconds,
-        "method": METHOD,
-    }
 
 
 def _warm_up(plan: Plan) -> Row:

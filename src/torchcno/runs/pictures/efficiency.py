@@ -28,18 +28,14 @@ class Size:
         return cls(result["parameters"], result["seconds_per_epoch"], error, device, small)
 
 
-def timed_device(models: Mapping[str, Sequence[Size]]) -> str:
-    """The device of most runs, the only one whose times are compared; none: none was kept."""
-    devices = [size.device for sizes in models.values() for size in sizes if size.device]
-    return max(sorted(set(devices)), key=devices.count, default="")
-
-
 def draw_efficiency(models: Mapping[str, Sequence[Size]]) -> Figure:
     """Validation error against size, and against the time of an epoch on one device.
 
     A point is a network; the best of each model has a ring, the small CNO a square.
     """
-    device = timed_device(models)
+    # Times are compared on the device of most runs alone.
+    devices = [size.device for sizes in models.values() for size in sizes if size.device]
+    device = max(sorted(set(devices)), key=devices.count, default="")
     with rc_context(STYLE):
         figure, (by_size, by_time) = panels(2)
         by_time.sharey(by_size)
