@@ -3,7 +3,7 @@
 import difflib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import version
 
@@ -74,7 +74,7 @@ def explain(error: BaseException) -> Stop | None:
     if isinstance(error, Stop):
         return error
     if isinstance(error, KeyboardInterrupt):
-        return Stop(INTERRUPTED, "interrupted; the same command begins again where it can.")
+        return Stop(INTERRUPTED, "interrupted; the same command goes on from what is saved.")
     if isinstance(error, ValueError | OSError):
         return Stop(BAD_INPUT, str(error))
     # torch has a type for GPUs only.
@@ -91,7 +91,8 @@ def explain(error: BaseException) -> Stop | None:
 def run(words: Sequence[str]) -> int | None:
     """Do what `words` ask for."""
     if words[0] in ("-h", "--help", "help"):
-        verbs = "\n".join(f"  {verb:<9} {summary(verb)}" for verb in VERBS)
+        summaries = {verb: str(find_verb(verb).__doc__).partition("\n")[0] for verb in VERBS}
+        verbs = "\n".join(f"  {verb:<9} {summary}" for verb, summary in summaries.items())
         print(USAGE.format(verbs=verbs), end="")
     elif words[0] == "--version":
         print(f"torchcno {version('torchcno')}")
@@ -102,7 +103,7 @@ def run(words: Sequence[str]) -> int | None:
     elif words[0].startswith("--tyro-"):
         from torchcno.cli.arguments import complete
 
-        complete(VERBS, words)
+        complete(words)
     else:
         near = difflib.get_close_matches(words[0], VERBS, n=1)
         hint = f"did you mean `cno {near[0]}`? " if near else ""
@@ -110,7 +111,7 @@ def run(words: Sequence[str]) -> int | None:
     return None
 
 
-def summary(verb: str) -> str:
-    """The first line of a verb's help."""
-    function = getattr(import_module(f"torchcno.cli.{verb}"), verb)
-    return str(function.__doc__).partition("\n")[0]
+def find_verb(name: str) -> Callable[..., int | None]:
+    """The function of a verb."""
+    verb: Callable[..., int | None] = getattr(import_module(f"torchcno.cli.{name}"), name)
+    return verb

@@ -5,22 +5,12 @@ import dataclasses
 import inspect
 import itertools
 import os
+import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    NamedTuple,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import tyro
 import yaml
@@ -32,9 +22,8 @@ from tyro.constructors import (
     StructTypeInfo,
 )
 
+from torchcno.cli import VERBS, find_verb
 from torchcno.runs.plain import convert, to_plain
-
-T = TypeVar("T")
 
 PICTURES = (".png", ".pdf", ".svg", ".jpg")  # what figures are written as
 DEVICES = "auto|cpu|cuda"
@@ -80,9 +69,9 @@ Fields = Annotated[_Fields, tyro.conf.arg(name="")]
 
 def call(words: Sequence[str]) -> int | None:
     """Run the verb that `words` begin with, by the options that follow."""
-    module = import_module(f"torchcno.cli.{words[0]}")
-    verb = getattr(module, words[0])
-    sections = module.find_sections(words) if hasattr(module, "find_sections") else {}
+    verb = find_verb(words[0])
+    find_sections = getattr(sys.modules[verb.__module__], "find_sections", None)
+    sections = find_sections(words) if find_sections else {}
     summary, _, more = (inspect.getdoc(verb) or "").partition("\n\n")
     names = leading_names(words) if sections else words[:1]
     try:
@@ -100,9 +89,9 @@ def call(words: Sequence[str]) -> int | None:
         raise
 
 
-def complete(verbs: Sequence[str], words: Sequence[str]) -> None:
-    """Write a script that completes `verbs` and their options in a shell, as `words` tell tyro."""
-    functions = {verb: getattr(import_module(f"torchcno.cli.{verb}"), verb) for verb in verbs}
+def complete(words: Sequence[str]) -> None:
+    """Write a script that completes verbs and their options in a shell, as `words` tell tyro."""
+    functions = {verb: find_verb(verb) for verb in VERBS}
     tyro.extras.subcommand_cli_from_dict(
         functions, prog="cno", args=words, config=STYLE, registry=_registry({})
     )
@@ -111,14 +100,6 @@ def complete(verbs: Sequence[str], words: Sequence[str]) -> None:
 def leading_names(words: Sequence[str]) -> list[str]:
     """The words before the first option: names that decide which further options there are."""
     return list(itertools.takewhile(lambda word: not word.startswith("-"), words))
-
-
-def parse_known(options: type[T], words: Sequence[str], verb: str) -> T:
-    """The `options` among `words`, which may hold further ones."""
-    words = [word for word in words if word not in HELP]
-    return tyro.cli(
-        options, prog=f"cno {verb}", args=words, config=STYLE, return_unknown_args=True
-    )[0]
 
 
 class _Given(NamedTuple):

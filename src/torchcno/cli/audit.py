@@ -15,7 +15,7 @@ from torchcno.cli.arguments import (
     check_target,
     describe,
 )
-from torchcno.cli.terminal import show, table
+from torchcno.cli.terminal import show_table
 
 if TYPE_CHECKING:
     from torchcno.evaluation.aliasing import Audit
@@ -76,37 +76,33 @@ def audit(
 
 def show_audit(found: Audit, threshold: float) -> None:
     """The tables of one audit, and its verdict."""
-    rows: list[tuple[str, str, str]] = []
-    for rung in found.ladder:
-        grid = " × ".join(map(str, rung.size))
-        if rung.folded is None or rung.aliasing is None:
-            rows.append((grid, "refused", ""))
-        else:
-            rows.append((grid, f"{rung.folded:.2e}", f"{rung.aliasing:.2e}"))
+    rows = [
+        (
+            " × ".join(map(str, rung.size)),
+            "refused" if rung.folded is None else f"{rung.folded:.2e}",
+            "" if rung.aliasing is None else f"{rung.aliasing:.2e}",
+        )
+        for rung in found.ladder
+    ]
     finest = " × ".join(map(str, found.reference or ()))
     title = f"{found.name}: aliasing error against {finest}"
-    show(table(title, ["grid", "in its band", "in all"], rows))
+    show_table(title, ["grid", "in its band", "in all"], rows)
     if found.translations:
         moves = [(f"{t.steps:g} steps", f"{t.error:.2e}") for t in found.translations]
-        show(table("error under a translation", ["by", "error"], moves))
+        show_table("error under a translation", ["by", "error"], moves)
     worst = sorted(found.layers, key=lambda layer: layer.folded, reverse=True)[:SHOWN]
-    layers = [(layer.name, layer.kind, f"{layer.folded:.2e}") for layer in worst]
-    if layers:
-        title = f"energy folded back: {len(layers)} of {len(found.layers)} layers"
-        show(table(title, ["layer", "kind", "share"], layers))
+    if worst:
+        title = f"energy folded back: {len(worst)} of {len(found.layers)} layers"
+        layers = [(layer.name, layer.kind, f"{layer.folded:.2e}") for layer in worst]
+        show_table(title, ["layer", "kind", "share"], layers)
     for rung in found.ladder:
         if rung.failure:
-            show(f"{rung.size[-1]} points: {rung.failure}")
+            print(f"{rung.size[-1]} points: {rung.failure}")
     for note in found.notes:
-        show(f"note: {note}")
-    show(verdict(found, threshold))
-
-
-def verdict(found: Audit, threshold: float) -> str:
-    """One line."""
+        print(f"note: {note}")
     if found.worst is None:
-        return f"{found.name}: NOT MEASURED, which does not pass."
-    passed = "passes" if found.passes(threshold) else "FAILS"
-    return (
-        f"{found.name}: {passed}, the largest error is {found.worst:.2e} of {threshold:g} allowed."
-    )
+        print(f"{found.name}: NOT MEASURED, which does not pass.")
+    else:
+        passed = "passes" if found.passes(threshold) else "FAILS"
+        largest = f"the largest error is {found.worst:.2e} of {threshold:g} allowed."
+        print(f"{found.name}: {passed}, {largest}")

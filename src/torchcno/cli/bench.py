@@ -1,19 +1,12 @@
 """`cno bench`: speed and memory, side by side."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from torchcno.cli.arguments import Device, check_target, describe
-from torchcno.cli.terminal import number, progress_bars, show, table
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from torchcno.runs.bench import Plan
+from torchcno.cli.terminal import number, progress_bars, show_table
 
 # By section: title, unit of work, its numbers, and what they are compared with.
 TITLES = {
@@ -45,7 +38,8 @@ def bench(
       cno bench --only fused,no-filters --seconds 20
       cno bench --only sizes,'poisson-*'
     """
-    from torchcno.runs.bench import PLANS, select_rows
+    from torchcno.disk import write_json
+    from torchcno.runs.bench import PLANS, run_bench, select_rows
     from torchcno.runs.operator import pick_device
 
     plan = PLANS[pick_device(device).type]
@@ -56,67 +50,46 @@ def bench(
     names = [name.strip() for name in only.split(",") if name.strip()]
     select_rows(plan, names)  # a wrong name is refused before anything is shown
     check_target(out)
-    found = measure(plan, names, out)
-    show_report(found)
-    if out:
-        print(f"All numbers are in {out}.")
-
-
-def measure(plan: Plan, only: Sequence[str], out: Path | None) -> dict[str, Any]:
-    """The numbers, with a bar of the time meanwhile; they are on disk as soon as they are known."""
-    from torchcno.disk import write_json
-    from torchcno.runs.bench import run_bench
-
     with progress_bars() as make:
         bar = make("measuring")
 
         def watch(report: dict[str, Any], at_work: str) -> None:
             bar(int(min(measured(report), plan.seconds)), int(plan.seconds), f", {at_work}")
-            if out is not None:
+            if out is not None:  # the numbers are on disk as soon as they are known
                 write_json(report, out)
 
-        return run_bench(plan, only, watch)
+        report = run_bench(plan, names, watch)
+    show_report(report)
+    if out:
+        print(f"All numbers are in {out}.")
 
 
 def measured(report: Mapping[str, Any]) -> float:
     """Seconds so far without those of building and compiling."""
-    first_calls = (row.get("first_call_seconds", 0.0) for *_, row in rows_of(report))
-    return max(0.0, report["wall_seconds"] - sum(first_calls))
-
-
-def rows_of(report: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Section, name and numbers of every row."""
-    for section in TITLES:
-        for name, row in report.get(section, {}).items():
-            yield section, name, row
+    rows = [row for section in TITLES for row in report.get(section, {}).values()]
+    first_calls = sum(row.get("first_call_seconds", 0.0) for row in rows)
+    return max(0.0, report["wall_seconds"] - first_calls)
 
 
 def show_report(report: Mapping[str, Any]) -> None:
-    """A table a section, and what could not be measured."""
-    show(f"{report['device']}, torch {report['versions']['torch']}; {report['wall_seconds']:.0f} s")
-    for section in TITLES:
-        if section in report:
-            show(section_table(section, report[section]))
-    for section, name, row in rows_of(report):
-        for remark in (*row.get("notes", ()), *([row["error"]] if "error" in row else ())):
-            show(f"{section}, {name}: {remark}")
-
-
-def section_table(section: str, rows: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Time and memory of a call, and its time for a unit of work over that of another row."""
-    title, unit, key, other = TITLES[section]
-    lines = []
-    for name, row in rows.items():
-        ratios = row.get("ratios", {})
-        ratio = ratios.get(other, next(reversed(ratios.values()), None))
-        values = (row.get(key), row.get("peak_gib"), ratio)
-        lines.append((name, number(row.get("milliseconds")), spread(row), *map(number, values)))
-    return table(title, ["", "ms", "±", unit, "GiB", f"over {other}"], lines)
-
-
-def spread(row: Mapping[str, Any]) -> str:
-    """Half the distance between the quartiles, in percent of the median."""
-    if "milliseconds" not in row:
-        return "–"
-    low, high = row["quartiles_milliseconds"]
-    return f"{50 * (high - low) / row['milliseconds']:.1f} %"
+    """Time and memory of a call by section, its time over another row's, and what failed."""
+    print(
+        f"{report['device']}, torch {report['versions']['torch']}; {report['wall_seconds']:.0f} s"
+    )
+    remarks = []
+    for section, (title, unit, key, other) in TITLES.items():
+        lines = []
+        for name, row in report.get(section, {}).items():
+            spread = "–"  # half the distance between the quartiles, in percent of the median
+            if "milliseconds" in row:
+                low, high = row["quartiles_milliseconds"]
+                spread = f"{50 * (high - low) / row['milliseconds']:.1f} %"
+            ratios = row.get("ratios", {})
+            ratio = ratios.get(other, next(reversed(ratios.values()), None))
+            values = (row.get(key), row.get("peak_gib"), ratio)
+            lines.append((name, number(row.get("milliseconds")), spread, *map(number, values)))
+            said = (*row.get("notes", ()), row.get("error"))
+            remarks += [f"{section}, {name}: {remark}" for remark in said if remark]
+        if lines:
+            show_table(title, ["", "ms", "±", unit, "GiB", f"over {other}"], lines)
+    print(*remarks, sep="\n", end="\n" if remarks else "")

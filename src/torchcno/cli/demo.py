@@ -1,16 +1,11 @@
 """`cno demo`: the tour."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from torchcno.cli import MISSED, Stop
 from torchcno.cli.arguments import describe
-from torchcno.cli.terminal import error_table, show, table
-
-if TYPE_CHECKING:
-    from torchcno.runs.demo import Tour
+from torchcno.cli.terminal import show_errors, show_table
 
 
 def demo(*, out: Annotated[Path, describe("folder for all of it")] = Path("demo")) -> None:
@@ -31,20 +26,15 @@ def demo(*, out: Annotated[Path, describe("folder for all of it")] = Path("demo"
         tour = take_tour(out, watch)
     page = out / "demo.html"
     write_page(tour, page)
-    show_tour(tour)
-    print(f"The pictures are on {page}; it took {tour.seconds:.0f} s.")
-    if not all(check.holds for check in tour.checks):
-        raise Stop(MISSED, "the tour did not come to what it promises; see the table.")
-
-
-def show_tour(tour: Tour) -> None:
-    """The tables of the tour."""
-    show(error_table({f"{e.split} {e.resolution}²": e.summary for e in tour.evaluations}))
+    show_errors({f"{e.split} {e.resolution}²": e.summary for e in tour.evaluations})
     title = "a shift by a third of a grid step: ‖G(τu) − τG(u)‖ / ‖G(u)‖"
     rows = [(t.name, f"{100 * t.error:.2f} %") for t in tour.translations]
-    show(table(title, ["", "error"], rows))
+    show_table(title, ["", "error"], rows)
     checks = [
         (c.what, f"{c.value:.2g}{c.unit}", f"{c.low:g} to {c.high:g}", "yes" if c.holds else "NO")
         for c in tour.checks
     ]
-    show(table("promised", ["", "found", "expected", "kept"], checks))
+    show_table("promised", ["", "found", "expected", "kept"], checks)
+    print(f"The pictures are on {page}; it took {tour.seconds:.0f} s.")
+    if not all(check.holds for check in tour.checks):
+        raise Stop(MISSED, "the tour did not come to what it promises; see the table.")

@@ -16,11 +16,9 @@ from torchcno.cli.arguments import (
     check_target,
     describe,
 )
-from torchcno.cli.terminal import error_table, show, table
+from torchcno.cli.terminal import show_errors, show_table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from torchcno.runs.evaluate import RunErrors
 
 
@@ -52,6 +50,7 @@ def evaluate(
     """
     from torchcno.disk import write_json
     from torchcno.runs.evaluate import EVALUATED, evaluate_runs, save_evaluations
+    from torchcno.runs.folder import read_config
 
     if not runs:
         raise ValueError("name the folder of a run, or of several.")
@@ -62,20 +61,26 @@ def evaluate(
     check_target(save, [".nc"])
     check_target(json)
     if (plot or spectra) and resolutions:
-        refuse_other_resolutions(runs, resolutions)
+        for run in runs:
+            training = read_config(run).resolution
+            if training not in resolutions:
+                raise ValueError(
+                    f"--plot and --spectra need the training resolution; add {training}, that of "
+                    f"{run}, to --resolutions."
+                )
     splits = split or EVALUATED
     found = evaluate_runs(runs, splits, resolutions, samples, device)
-    show_errors(found, splits[0])
+    show_runs(found, splits[0])
     if save:
         save_evaluations(found[0].evaluations, save)
         print(f"Every sample is in {save}.")
     if json:
-        write_json({run.name: run.as_dict() for run in found}, json)
+        write_json({one.name: one.as_dict() for one in found}, json)
         print(f"All statistics are in {json}.")
     if plot:
         from torchcno.runs.pictures.equivalence import draw_resolutions
 
-        draw_resolutions([run.curve(splits[0]) for run in found]).savefig(plot, dpi=150)
+        draw_resolutions([one.curve(splits[0]) for one in found]).savefig(plot, dpi=150)
         print(f"Drawn to {plot}.")
     if spectra:
         from torchcno.runs.pictures.equivalence import draw_run_spectra
@@ -84,47 +89,24 @@ def evaluate(
         print(f"Drawn to {spectra}.")
 
 
-def show_errors(runs: Sequence[RunErrors], split: str) -> None:
-    """The tables: every error, and how the published one changes with the resolution."""
-    show(
-        error_table(
-            {
-                f"{run.name + ' ' if len(runs) > 1 else ''}{e.split} {e.resolution}²": e.summary
-                for run in runs
-                for e in run.evaluations
-            }
-        )
+def show_runs(runs: Sequence[RunErrors], split: str) -> None:
+    """Every error, and the scaled L1 error at each resolution over that of training."""
+    show_errors(
+        {
+            f"{run.name + ' ' if len(runs) > 1 else ''}{e.split} {e.resolution}²": e.summary
+            for run in runs
+            for e in run.evaluations
+        }
     )
     for run in runs:
         for resolution, reason in run.refused.items():
-            show(f"{run.name} does not take {resolution} points: {reason}")
-    if any(len(run.curve(split).relative) > 1 for run in runs):
-        show(change_table(runs, split))
-
-
-def change_table(runs: Sequence[RunErrors], split: str) -> Table:
-    """The scaled L1 error at each resolution over that at the training resolution."""
-    curves = [run.curve(split) for run in runs]
-    resolutions = sorted({n for curve in curves for n in curve.relative})
-    rows = (
-        (
-            curve.name,
-            *(f"{curve.relative[n]:.3f}" if n in curve.relative else "–" for n in resolutions),
+            print(f"{run.name} does not take {resolution} points: {reason}")
+    curves = {run.name: run.curve(split).relative for run in runs}
+    if any(len(relative) > 1 for relative in curves.values()):
+        resolutions = sorted({n for relative in curves.values() for n in relative})
+        rows = (
+            (name, *(f"{relative[n]:.3f}" if n in relative else "–" for n in resolutions))
+            for name, relative in curves.items()
         )
-        for curve in curves
-    )
-    title = f"scaled L1 on {split}, over that at the training resolution"
-    return table(title, ["", *map(str, resolutions)], rows)
-
-
-def refuse_other_resolutions(runs: Sequence[Path], resolutions: Sequence[int]) -> None:
-    """Refuse pictures of runs that are not to be evaluated at their training resolutions."""
-    from torchcno.runs.folder import read_config
-
-    for run in runs:
-        training = read_config(run).resolution
-        if training not in resolutions:
-            raise ValueError(
-                f"--plot and --spectra need the training resolution; add {training}, that of "
-                f"{run}, to --resolutions."
-            )
+        title = f"scaled L1 on {split}, over that at the training resolution"
+        show_table(title, ["", *map(str, resolutions)], rows)

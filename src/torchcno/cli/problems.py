@@ -1,20 +1,14 @@
 """`cno problems`: what there is, one line each; or one problem, with its constants and pictures."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from tyro.constructors import PrimitiveConstructorSpec
 
 from torchcno.cli.arguments import PICTURES, check_target, describe
-from torchcno.cli.terminal import show, table
-
-if TYPE_CHECKING:
-    from torchcno.problems.problem import Problem
-
+from torchcno.cli.terminal import show_table
 
 # `--plot FILE`, or `--plot` alone, which is "".
 Plot = Annotated[
@@ -49,12 +43,19 @@ def problems(
     if name is None:
         if plot is not None:
             raise ValueError("--plot needs a problem: cno problems NAME --plot [FILE].")
-        rows = [(name, summary(problem)) for name, problem in PROBLEMS.items()]
-        show(table("", ["problem", ""], rows, words=2))
+        rows = [(n, str(inspect.getdoc(p)).splitlines()[0]) for n, p in PROBLEMS.items()]
+        show_table("", ["problem", ""], rows, words=2)
         return
     problem = select(PROBLEMS, name, "problem")()
     if plot is None:
-        explain(problem)
+        print(f"{name}\n\n{inspect.getdoc(type(problem))}")
+        ood = problem.for_split("ood")
+        constants = [
+            (field.name, field.metadata.get("help", ""), getattr(problem, field.name),
+             getattr(ood, field.name))
+            for field in dataclasses.fields(problem)
+        ]  # fmt: skip
+        show_table("", ["constant", "", "in", "out of distribution"], constants, words=2)
         return
     from torchcno.runs.pictures.problems import draw_problem
 
@@ -62,23 +63,3 @@ def problems(
     check_target(path, PICTURES)
     draw_problem(problem, seed=seed).savefig(path, dpi=150)
     print(f"Drawn to {path}.")
-
-
-def explain(problem: Problem) -> None:
-    """The equation of one problem, and its constants in and out of distribution."""
-    print(f"{problem.name}\n\n{inspect.getdoc(type(problem))}")
-    ood = problem.for_split("ood")
-    rows = [
-        (
-            field.name,
-            field.metadata.get("help", ""),
-            *(getattr(p, field.name) for p in (problem, ood)),
-        )
-        for field in dataclasses.fields(problem)
-    ]
-    show(table("", ["constant", "", "in", "out of distribution"], rows, words=2))
-
-
-def summary(problem: type[Problem]) -> str:
-    """The first line of a problem's docstring."""
-    return (inspect.getdoc(problem) or "").splitlines()[0]

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import yaml
 from tyro.conf import OmitArgPrefixes
 
-from torchcno.cli import INTERRUPTED, MISSED, Stop
+from torchcno.cli import MISSED, Stop
 from torchcno.cli.arguments import Fields, Strings, describe
-from torchcno.cli.terminal import error_table, number, progress_bars, show, table
-from torchcno.cli.train import ModelName, ProblemName, RunOptions, configure, find_sections
+from torchcno.cli.terminal import number, progress_bars, show_errors, show_table
+from torchcno.cli.train import ModelName, ProblemName, RunOptions, find_sections
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from torchcno.runs.search.report import TrialRow
-    from torchcno.runs.search.study import Study
 
 __all__ = ["find_sections", "search"]
 
@@ -64,13 +60,13 @@ def search(
     try:
         from torchcno.runs.search.driver import Means, run_search
         from torchcno.runs.search.report import trial_rows, write_report
-        from torchcno.runs.search.study import Search
+        from torchcno.runs.search.study import Search, Study
     except ImportError as error:
         raise ValueError(
             f"{error}; a search needs Optuna: pip install 'torchcno[search]'."
         ) from error
 
-    config = configure([problem, model], run, fields)
+    config = run.resolve([problem, model], fields)
     if run.out is None:
         raise ValueError("say where the trials shall lie: --out FOLDER.")
     if max_parameters is not None and max_parameters < 1:
@@ -82,13 +78,21 @@ def search(
     plan = Search(space, **names)
     parallel = default_parallel(config) if jobs is None else jobs
     count = space.count(trials)
-    with watch_trials(count) as on_update:
+    with progress_bars() as make:
+        bar = make("trials")
+
+        def on_update(study: Study) -> None:
+            rows = trial_rows(study, count)
+            done = sum(row.state != "unfinished" for row in rows)
+            errors = [row.percent for row in rows if row.validation_error is not None]
+            bar(done, count, f", best {min(errors):.3g} %" if errors else "")
+
         means = Means(parallel, cluster, storage, gpus)
         study = run_search(plan, run.out, count, means, on_update)
     rows = trial_rows(study, count)
-    show(trial_table(rows))
+    show_trials(rows)
     result = write_report(plan, rows, run.out, config.hardware.accelerator)
-    show(error_table(result["errors"]))
+    show_errors(result["errors"])
     print(
         f"Trial {result['best']} is the best: {run.out / 'best.yaml'}; all trials are in "
         f"{run.out / 'trials.csv'}, size and time in {run.out / 'figure.png'}."
@@ -118,28 +122,7 @@ def read_ranges(texts: Sequence[str]) -> dict[str, list[Any]]:
     return ranges
 
 
-@contextmanager
-def watch_trials(trials: int) -> Iterator[Callable[[Study], None]]:
-    """A progress bar for the trials, and what to say where the search is interrupted."""
-    from torchcno.runs.search.report import trial_rows
-
-    with progress_bars() as bar:
-        move = bar("trials")
-
-        def on_update(study: Study) -> None:
-            rows = trial_rows(study, trials)
-            done = sum(row.state != "unfinished" for row in rows)
-            errors = [row.percent for row in rows if row.validation_error is not None]
-            move(done, trials, f", best {min(errors):.3g} %" if errors else "")
-
-        try:
-            yield on_update
-        except KeyboardInterrupt as interrupted:
-            message = "interrupted; all states are saved, and the same command goes on."
-            raise Stop(INTERRUPTED, message) from interrupted
-
-
-def trial_table(rows: Sequence[TrialRow]) -> Table:
+def show_trials(rows: Sequence[TrialRow]) -> None:
     """The trials, best first."""
     ranked = sorted(rows, key=lambda row: (row.validation_error is None, row.percent, row.number))
     body = [
@@ -153,4 +136,4 @@ def trial_table(rows: Sequence[TrialRow]) -> Table:
         for row in ranked
     ]
     columns = ["trial", "error %", "10⁶ parameters", "s/epoch", "configuration"]
-    return table("validation errors, best first", columns, body)
+    show_table("validation errors, best first", columns, body)

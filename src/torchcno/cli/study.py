@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from torchcno.cli import INTERRUPTED, MISSED, Stop
+from torchcno.cli import MISSED, Stop
 from torchcno.cli.arguments import Device, describe
-from torchcno.cli.terminal import show, table
+from torchcno.cli.terminal import progress_bars, show_table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from torchcno.paper.costs import Cost
     from torchcno.paper.studies import PlannedRun
     from torchcno.runs.jobs import Outcome
-
-ROWS = 12  # of the live table
 
 
 def study(
@@ -95,15 +93,8 @@ def study(
                 print(f"{refused} is refused: {cost.why}")
         return
     start = time.time()
-    try:
-        with watch_runs(runs, folder) as watch:
-            outcomes = run_study(
-                name, runs, folder, parallel=jobs, cluster=cluster, on_update=watch
-            )
-    except KeyboardInterrupt as interrupt:
-        raise Stop(
-            INTERRUPTED, "interrupted; the same command goes on where it was."
-        ) from interrupt
+    with watch_runs(runs, folder) as watch:
+        outcomes = run_study(name, runs, folder, parallel=jobs, cluster=cluster, on_update=watch)
     conclude(outcomes, time.time() - start)
     print(f"All of it is in {folder}; the page: cno report {folder.parent} --out report.html")
 
@@ -116,7 +107,7 @@ def show_plan(title: str, runs: Sequence[PlannedRun], costs: Mapping[str, Cost])
         for run in runs
         for cost in [costs[run.name]]
     ]  # fmt: skip
-    show(table(title, ["run", "epochs", "about", "by"], rows))
+    show_table(title, ["run", "epochs", "about", "by"], rows)
     by = Counter(cost.basis for cost in costs.values())
     words = f"{len(runs)} runs, {by['finished']} of them finished"
     if by["refused"]:
@@ -126,7 +117,7 @@ def show_plan(title: str, runs: Sequence[PlannedRun], costs: Mapping[str, Cost])
         words += f"; the others take about {duration(seconds)} one after the other"
     if by["guessed"]:
         words += f", {by['guessed']} of them guessed from the number of parameters"
-    show(f"{words}.")
+    print(f"{words}.")
 
 
 def duration(seconds: float) -> str:
@@ -138,57 +129,36 @@ def duration(seconds: float) -> str:
 
 @contextmanager
 def watch_runs(runs: Sequence[PlannedRun], folder: Path) -> Iterator[Callable[[Outcome], None]]:
-    """A live table of what is at work; without a terminal, a line for every run that ends."""
-    from rich.console import Console
-    from rich.live import Live
+    """A line for every run that ends, and a bar with the epochs of those at work."""
+    with progress_bars() as make:
+        bar, at_work = make("runs"), AtWork(folder, [run.name for run in runs])
 
-    console = Console(stderr=True)
-    outcomes: dict[str, Outcome] = {}
+        def update(outcome: Outcome) -> None:
+            name = outcome.job.folder.name
+            at_work.names.remove(name)
+            ended = len(runs) - len(at_work.names)
+            bar(ended, len(runs), at_work)
+            if outcome.worked:
+                print(f"{ended}/{len(runs)} {name}: {said(outcome)}", file=sys.stderr)
 
-    def update(outcome: Outcome) -> None:
-        outcomes[outcome.job.folder.name] = outcome
-        if not console.is_terminal and outcome.worked:
-            count = f"{len(outcomes)}/{len(runs)}"
-            words = f"{count} {outcome.job.folder.name}: {said(outcome)}"
-            console.print(words, highlight=False, markup=False)
-
-    if not console.is_terminal:
-        yield update
-        return
-    with Live(
-        console=console,
-        refresh_per_second=1,
-        transient=True,
-        get_renderable=lambda: progress_table(runs, folder, outcomes),
-    ):
+        bar(0, len(runs), at_work)
         yield update
 
 
-def progress_table(
-    runs: Sequence[PlannedRun], folder: Path, outcomes: Mapping[str, Outcome]
-) -> Table:
-    """What is at work, then what came to an end last."""
-    waiting = [run for run in runs if run.name not in outcomes]
-    at_work = [
-        (run.name, *progress)
-        for run in waiting
-        if (progress := last_epoch(folder / run.name, run.config.train.epochs))
-    ]
-    ended = [(name, "", said(outcome)) for name, outcome in outcomes.items() if outcome.worked]
-    title = f"{len(outcomes)} of {len(runs)} runs ended"
-    rows = [*at_work[:ROWS], *reversed(ended[-ROWS:])]
-    return table(title, ["run", "epoch", "scaled L1"], rows[:ROWS])
+@dataclass(frozen=True)
+class AtWork:
+    """The runs of a folder that have not ended, and as a string how far they are."""
 
+    folder: Path
+    names: list[str]
 
-def last_epoch(folder: Path, epochs: int) -> tuple[str, str] | None:
-    """Epoch and best validation error of a run at work; None where there is none yet."""
-    from torchcno.runs.folder import RunFolder
+    def __str__(self) -> str:
+        from torchcno.runs.folder import RunFolder
 
-    rows = RunFolder(folder).rows()
-    if not rows:
-        return None
-    row, best = rows[-1], rows[-1]["best_validation_error"]
-    return f"{row['epoch']}/{epochs}", "–" if best is None else f"{100 * best:.3g} % on validation"
+        rows = {name: RunFolder(self.folder / name).rows() for name in self.names}
+        begun = [f", {name} epoch {row[-1]['epoch']}" for name, row in rows.items() if row]
+        more = f" and {len(begun) - 1} more" if len(begun) > 1 else ""
+        return begun[0] + more if begun else ""
 
 
 def said(outcome: Outcome) -> str:

@@ -4,34 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 Move = Callable[..., None]  # (done, total, note="")
-
-
-def show(*lines: Table | str) -> None:
-    """Print tables, and lines as they are: brackets in them are no markup."""
-    from rich.console import Console
-
-    for line in lines:
-        Console().print(line, markup=False, highlight=False)
 
 
 @contextmanager
 def progress_bars() -> Iterator[Callable[[str], Move]]:
     """A maker of bars with the time left: `bar = make("epochs")`, then `bar(3, 100)`.
 
-    A bar shows from its first move on. On standard error, so that output can be piped.
+    A bar shows from its first move on. Its note is shown by its `str`, asked for twice a second.
+    On standard error, so that output can be piped.
     """
     from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
         Progress,
-        TaskID,
         TextColumn,
         TimeRemainingColumn,
     )
@@ -43,27 +31,25 @@ def progress_bars() -> Iterator[Callable[[str], Move]]:
         TimeRemainingColumn(),
         TextColumn("left[dim]{task.fields[note]}"),
     )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with Progress(*columns, console=Console(stderr=True), refresh_per_second=2) as progress:
 
         def make(label: str) -> Move:
-            task: TaskID | None = None
+            task = progress.add_task(label, visible=False, note="")
 
-            def move(done: int, total: int, note: str = "") -> None:
-                nonlocal task
-                if task is None:
-                    task = progress.add_task(label, note=note)
-                progress.update(task, completed=done, total=total, note=note)
+            def move(done: int, total: int, note: object = "") -> None:
+                progress.update(task, completed=done, total=total, note=note, visible=True)
 
             return move
 
         yield make
 
 
-def table(
+def show_table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], words: int = 1
-) -> Table:
+) -> None:
     """A table whose first `words` columns are text; numbers follow, and stand to the right."""
     from rich import box
+    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -72,7 +58,7 @@ def table(
         view.add_column(column, justify="left" if i < words else "right", overflow="fold")
     for row in rows:
         view.add_row(*(escape(str(cell)) for cell in row))  # brackets are no markup
-    return view
+    Console().print(view, highlight=False)
 
 
 def number(value: float | None, scale: float = 1.0) -> str:
@@ -82,7 +68,7 @@ def number(value: float | None, scale: float = 1.0) -> str:
     return f"{value / scale:.0f}" if abs(value / scale) >= 1000 else f"{value / scale:.3g}"
 
 
-def error_table(errors: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Table:
+def show_errors(errors: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
     """Median errors in percent, on fields scaled to [0, 1] and on physical ones."""
     median = "_median_percent"
     known = next(iter(errors.values()), {})
@@ -98,4 +84,4 @@ def error_table(errors: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Tabl
     names = [name.removesuffix(median).removeprefix("relative_").upper() for name in metrics]
     first, *others = names or [""]
     title = "relative error in percent, median over samples"
-    return table(title, ["", f"scaled {first}", *others, f"physical {first}", *others], rows)
+    show_table(title, ["", f"scaled {first}", *others, f"physical {first}", *others], rows)

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import tyro
 from tyro.conf import OmitArgPrefixes
 
-from torchcno.cli.arguments import (
-    DEVICES,
-    HELP,
-    Fields,
-    describe,
-    leading_names,
-    parse_known,
-)
+from torchcno.cli.arguments import DEVICES, HELP, STYLE, Fields, describe, leading_names
 
 if TYPE_CHECKING:
     from torchcno.runs.config import RunConfig
@@ -43,17 +37,17 @@ class RunOptions:
     strategy: Annotated[str | None, describe("fsdp divides the weights", "ddp", "ddp|fsdp")] = None
     tensorboard: Annotated[bool, describe("draw curves for TensorBoard, too")] = False
 
-    def tree(self, names: Sequence[str]) -> dict[str, Any]:
-        """The run of the file, the `names` of problem and model, and these options."""
-        from torchcno.runs.config import read_tree, section
+    def resolve(self, names: Sequence[str | None], fields: Mapping[str, Any]) -> RunConfig:
+        """The run of the file, the `names` of problem and model, these options, and `fields`."""
+        from torchcno.runs.config import RunConfig, read_tree, section
 
         tree = read_tree(self.config) if self.config else {}
         for key, name in zip(("problem", "model"), names, strict=False):
-            fields = section(tree, key)
-            if fields.setdefault("name", name) != name:
-                other = fields["name"]
+            named = section(tree, key)
+            if name is not None and named.setdefault("name", name) != name:
+                other = named["name"]
                 raise ValueError(f"{self.config} is of {key} {other}, not {name}; leave one out.")
-            tree[key] = fields
+            tree[key] = named
         given = {k: v for k, v in vars(self).items() if not (v is None or v is False)}
         if "preset" in given and tree.get("preset", self.preset) != self.preset:
             raise ValueError(
@@ -67,7 +61,9 @@ class RunOptions:
             if key in given:
                 tree[key] = given[key]
         hardware = {field: given[key] for key, field in HARDWARE.items() if key in given}
-        return {**tree, "hardware": {**section(tree, "hardware"), **hardware}}
+        for key, values in {**fields, "hardware": hardware}.items():
+            tree[key] = {**section(tree, key), **values}
+        return RunConfig.from_tree(tree)
 
 
 def train(
@@ -96,7 +92,7 @@ def train(
     from torchcno.cli.watching import show_result, watch_training
     from torchcno.runs.train import train_run
 
-    config = configure([problem, model], run, fields)
+    config = run.resolve([problem, model], fields)
     if run.out is None:
         raise ValueError("say where the run shall lie: --out FOLDER.")
     with watch_training(config, go_on=f"cno resume {run.out}") as watch:
@@ -107,12 +103,14 @@ def train(
 def find_sections(words: Sequence[str]) -> dict[str, Any]:
     """Problem, model and recipe of the run that `words` name; every field of them is an option."""
     verb, names = words[0], leading_names(words[1:])
-    run = parse_known(RunOptions, words[1:], verb)
+    options = [word for word in words[1:] if word not in HELP]
+    run, _ = tyro.cli(
+        RunOptions, prog=f"cno {verb}", args=options, config=STYLE, return_unknown_args=True
+    )
     if len(names) < 2 and run.config is None and HELP & set(words):
         return {}
     from torchcno.models import MODELS
     from torchcno.problems import PROBLEMS
-    from torchcno.runs.config import RunConfig
     from torchcno.training import PRESETS
 
     if len(names) < 2 and run.config is None:
@@ -122,15 +120,5 @@ def find_sections(words: Sequence[str]) -> dict[str, Any]:
             f"\n  models    {', '.join(MODELS)}"
             f"\n  presets   {', '.join(PRESETS)}"
         )
-    base = RunConfig.from_tree(run.tree(names))
+    base = run.resolve(names, {})
     return {"problem": base.problem, "model": base.architecture, "train": base.train}
-
-
-def configure(names: Sequence[str | None], run: RunOptions, fields: Fields) -> RunConfig:
-    """The configuration that names, options and fields amount to."""
-    from torchcno.runs.config import RunConfig, section
-
-    tree = run.tree([name for name in names if name is not None])
-    for key, values in fields.items():
-        tree[key] = {**section(tree, key), **values}
-    return RunConfig.from_tree(tree)

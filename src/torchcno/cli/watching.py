@@ -8,7 +8,7 @@ from typing import Any
 
 from torchcno.arithmetic import FIELDS, Precision
 from torchcno.cli import DIVERGED, INTERRUPTED, Stop
-from torchcno.cli.terminal import error_table, progress_bars, show
+from torchcno.cli.terminal import progress_bars, show_errors
 from torchcno.runs.config import RunConfig
 from torchcno.runs.folder import RunFolder
 from torchcno.runs.operator import pick_device
@@ -72,6 +72,6 @@ def show_result(folder: Path, result: Mapping[str, Any] | None) -> None:
     """Print what a run came to; a run's further processes have nothing to say."""
     if not result:
         return
-    show(error_table(result["errors"]))
+    show_errors(result["errors"])
     further = f"; further: cno evaluate {folder}, cno predict {folder} FILE"
     print(f"All of it is in {folder}{further if RunFolder(folder).weights.exists() else '.'}")

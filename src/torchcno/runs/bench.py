@@ -38,7 +38,6 @@ from torchcno.runs.train import versions
 from torchcno.training.hardware import device_name, reuse_memory
 
 LEAST_ROUNDS, MOST_ROUNDS = 2, 30
-GIB = 2**30
 METHOD = (
     f"Wall clock around blocks of calls, {BLOCK / 2:g} s or more, with the device idle before and "
     "after; the rows of a section take turns, a block each a round. Medians over rounds, with "
@@ -138,7 +137,7 @@ class Row:
             warnings.simplefilter("always")
             work, peak = with_peak_memory(first_call, device)
             self.numbers["first_call_seconds"] = _rounded(time.perf_counter() - start)
-            self.numbers["peak_gib"] = None if peak is None else _rounded(peak / GIB)
+            self.numbers["peak_gib"] = None if peak is None else _rounded(peak / 2**30)
             self.stopwatch = Stopwatch(work, device)
         if warned:  # of a kernel or a graph that could not be
             notes = dict.fromkeys(str(warning.message) for warning in warned)
@@ -225,7 +224,7 @@ def inference_rows(plan: Plan) -> list[Row]:
     networks, solvers = list[Row](), dict[str, Row]()
     for problem, size, kind in product(plan.problems, plan.inference_sizes, kinds):
         samples, solved = kinds[kind]
-        name = prediction_name(problem, size, kind)
+        name = f"{problem.name}-{size}-{kind}"
         for suffix, way in ways.items():
             build = partial(prediction, way, problem)
             networks.append(Row(name + suffix, build, plan.of(samples, size)))
@@ -235,11 +234,6 @@ def inference_rows(plan: Plan) -> list[Row]:
         row = Row(solver, partial(solution, problem), plan.of(solved, points))
         solvers.setdefault(solver, row).against += (name,)
     return [*networks, *solvers.values()]
-
-
-def prediction_name(problem: Problem, size: int, kind: str) -> str:
-    """The row of the network for `problem`."""
-    return f"{problem.name}-{size}-{kind}"
 
 
 # With its share of the time.
@@ -260,7 +254,17 @@ def run_bench(plan: Plan, only: Sequence[str] = (), watch: Watch | None = None) 
     """
     chosen = select_rows(plan, only)
     began = time.monotonic()
-    report = describe_machine(plan)
+    cuda = {"cuda": str(torch.version.cuda)} if plan.device == "cuda" else {}
+    report: dict[str, Any] = {
+        "device": device_name(torch.device(plan.device)),
+        "device_kind": plan.device,
+        "threads": torch.get_num_threads(),
+        "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
+        "load_average": round(os.getloadavg()[0], 1),  # how much else the machine did before
+        "versions": versions() | cuda,
+        "seconds": plan.seconds,
+        "method": METHOD,
+    }
     shares = sum(SECTIONS[section][1] for section in chosen)
     if plan.device == "cpu":
         reuse_memory()  # as a training run does
@@ -292,21 +296,6 @@ def select_rows(plan: Plan, only: Sequence[str]) -> dict[str, list[Row]]:
         for section, of_section in rows.items()
     }
     return {section: of_section for section, of_section in chosen.items() if of_section}
-
-
-def describe_machine(plan: Plan) -> dict[str, Any]:
-    """Where it is measured, and how."""
-    cuda = {"cuda": str(torch.version.cuda)} if plan.device == "cuda" else {}
-    return {
-        "device": device_name(torch.device(plan.device)),
-        "device_kind": plan.device,
-        "threads": torch.get_num_threads(),
-        "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
-        "load_average": round(os.getloadavg()[0], 1),  # how much else the machine did before
-        "versions": versions() | cuda,
-        "seconds": plan.seconds,
-        "method": METHOD,
-    }
 
 
 def _warm_up(plan: Plan) -> Row:

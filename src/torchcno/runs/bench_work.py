@@ -67,7 +67,6 @@ class Way:
     channels_first: bool = False  # in memory, also where training has them last
     precision: Precision = "tf32"
     captured: bool = True  # in a CUDA graph, where there is CUDA
-    compiled: bool = False  # by torch.compile, in training
     # Fields of the configuration that are not the paper's.
     fields: Mapping[str, Any] = field(default_factory=dict)
 
@@ -96,8 +95,6 @@ def training_step(way: Way, problem: Problem, batch: Batch) -> Work:
     make = graphed_step if _is_captured(way, batch) else eager_step
     trained = MixedPrecision(network, dtype=FIELDS.get(way.precision))
     factor = LOSS_FACTORS.get(way.precision, 1.0)
-    if way.compiled:
-        trained.compile()
     step = make(trained, optimizer, LOSSES[recipe.loss], factor)
     inputs, targets = batch.noise(network), batch.noise(network)
     return lambda: step(inputs, targets)

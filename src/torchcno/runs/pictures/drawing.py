@@ -16,13 +16,7 @@ from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import (
-    FuncFormatter,
-    LogLocator,
-    MaxNLocator,
-    NullFormatter,
-    NullLocator,
-)
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
@@ -81,6 +75,14 @@ def strokes(names: Iterable[str]) -> dict[str, Stroke]:
     """A stroke for every name: that of its model, or one of those that are left."""
     rest = cycle(Stroke(colour, line) for line, colour in product(("-", "--", "-."), COLOURS))
     return {name: MODEL_STROKES.get(name) or next(rest) for name in names}
+
+
+def line_looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """How the line of each name is drawn where its points are marked."""
+    return {
+        name: {"marker": "o", "ms": 4, "label": short_name(name), **vars(stroke)}
+        for name, stroke in strokes(names).items()
+    }
 
 
 @dataclass(frozen=True)
@@ -182,12 +184,8 @@ def _label_decades(axis: Axis) -> None:
     else:
         axis.set_major_locator(MaxNLocator(4))
         axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(_plain_number))
+    axis.set_major_formatter(lambda x, _: f"{x / 1e6:g}M" if x >= 1e5 else f"{x:g}")
     axis.set_minor_formatter(NullFormatter())
-
-
-def _plain_number(value: float, _: int) -> str:
-    return f"{value / 1e6:g}M" if value >= 1e5 else f"{value:g}"
 
 
 def short_name(name: str) -> str:

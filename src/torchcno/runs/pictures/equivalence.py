@@ -1,7 +1,6 @@
 """Figures of continuous-discrete equivalence: resolution, aliasing, spectra."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from matplotlib import rc_context
@@ -12,7 +11,7 @@ from torchcno.evaluation.aliasing import Audit
 from torchcno.evaluation.resolution import ResolutionCurve
 from torchcno.runs.evaluate import RunErrors
 from torchcno.runs.measurements import spectra_of
-from torchcno.runs.pictures.drawing import INK, STYLE, panels, short_name, strokes, tidy
+from torchcno.runs.pictures.drawing import INK, STYLE, line_looks, panels, short_name, strokes, tidy
 from torchcno.runs.pictures.spectra import draw_spectra
 
 ROUNDING = 1e-16  # where logarithmic axes end
@@ -25,7 +24,7 @@ def draw_resolutions(curves: Sequence[ResolutionCurve]) -> Figure:
     """
     with rc_context(STYLE):
         figure, (absolute, relative) = panels(2, height=3.4)
-        looks = _looks(curve.name for curve in curves)
+        looks = line_looks(curve.name for curve in curves)
         for curve in curves:
             for axes, values in ((absolute, curve.errors), (relative, curve.relative)):
                 if values:
@@ -73,7 +72,7 @@ def draw_run_spectra(runs: Sequence[RunErrors], split: str) -> Figure:
 
 def _draw_end_to_end(figure: SubFigure, audits: Sequence[Audit]) -> None:
     ladder, translations = figure.subplots(1, 2)
-    looks = _looks(audit.name for audit in audits)
+    looks = line_looks(audit.name for audit in audits)
     for audit in audits:
         rungs = [(rung.size[-1], rung.folded) for rung in audit.ladder if rung.folded is not None]
         if rungs:
@@ -108,11 +107,3 @@ def _draw_layers(figure: SubFigure, audits: Sequence[Audit]) -> None:
         tidy(axes)
     axes_of[0].set_ylabel("share of energy folded back")
     figure.suptitle("layer by layer (hatched: layers that change the grid)", fontsize=9)
-
-
-def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """How the line of each name is drawn."""
-    return {
-        name: {"marker": "o", "ms": 4, "label": short_name(name), **vars(stroke)}
-        for name, stroke in strokes(names).items()
-    }

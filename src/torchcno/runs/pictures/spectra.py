@@ -1,6 +1,7 @@
 """Spectra of truths and predictions."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps, rc_context
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from torchcno.evaluation.spectra import NO_TRUTH
 from torchcno.runs.measurements import Spectra
-from torchcno.runs.pictures.drawing import INK, SHADES, STYLE, Stroke, short_name, strokes, tidy
+from torchcno.runs.pictures.drawing import INK, SHADES, STYLE, line_looks, short_name, tidy
 
 DECADES = 6  # of amplitude that a picture of a spectrum shows, and twice as many of energy
 CENTRAL = 16  # the highest wavenumber of the central frequencies
@@ -34,23 +35,18 @@ def draw_spectra(models: Mapping[str, Spectra]) -> Figure:
         ]
         _draw_amplitudes(above, amplitudes, truth.wavenumbers)
         radial, bands = below.subplots(1, 2)
-        _draw_energy(radial, "truth", truth.energy["truth"], Stroke(INK), width=3)
-        for name, stroke in strokes(models).items():
-            one = models[name]
-            _draw_energy(radial, name, one.energy["prediction"], stroke, width=1.4)
+        _draw_energy(radial, truth.energy["truth"], {"color": INK, "lw": 3, "label": "truth"})
+        looks = line_looks(models)
+        for name, one in models.items():
+            _draw_energy(radial, one.energy["prediction"], looks[name] | {"marker": "", "lw": 1.4})
             shown = one.band_errors < NO_TRUTH
             labels = [f"{a}–{b - 1}" if b - a > 1 else f"{a}" for a, b in one.band_edges[shown]]
-            bands.semilogy(
-                labels,
-                one.band_errors[shown],
-                marker="o",
-                ms=4,
-                label=short_name(name),
-                **vars(stroke),
-            )
+            bands.semilogy(labels, one.band_errors[shown], **looks[name])
         bands.axhline(1, color=INK, ls=":", lw=1)  # as wrong as zero
         radial.set(xlabel="wavenumber |k|", ylabel="energy")
-        _end_at_rounding(radial)
+        # A band-limited truth is rounding beyond its band, and shall not squeeze the rest.
+        least = radial.dataLim.y1 * 10.0 ** (-2 * DECADES)
+        radial.set_ylim(bottom=max(radial.get_ylim()[0], least))
         bands.set(xlabel="largest wavenumber of the mode", ylabel="relative error in the band")
         for axes in (radial, bands):
             tidy(axes)
@@ -94,15 +90,7 @@ def _draw_amplitudes(
     figure.colorbar(image, ax=list(axes_of), shrink=0.85, label=r"$\log_{10}$ mean amplitude")
 
 
-def _draw_energy(
-    axes: Axes, name: str, energy: NDArray[np.float64], stroke: Stroke, width: float
-) -> None:
+def _draw_energy(axes: Axes, energy: NDArray[np.float64], look: dict[str, Any]) -> None:
     kappa = np.arange(len(energy))
     shown = (energy > 0) & (kappa > 0)
-    axes.loglog(kappa[shown], energy[shown], lw=width, label=short_name(name), **vars(stroke))
-
-
-def _end_at_rounding(axes: Axes) -> None:
-    """Let a band-limited truth, which is rounding beyond its band, not squeeze the rest."""
-    least = axes.dataLim.y1 * 10.0 ** (-2 * DECADES)
-    axes.set_ylim(bottom=max(axes.get_ylim()[0], least))
+    axes.loglog(kappa[shown], energy[shown], **look)
