@@ -554,11 +554,7 @@ def hyper_parameters(number: int, model: str) -> Pivot:
         by_problem,
         columns,
         lambda results, budget, problem, field: plain(our_value(model, problem, field)),
-        lambda problem, field: (
-            plain(contradicted_value(model, problem, field), "g")
-            if contradicted_value(model, problem, field) is not None
-            else EMPTY
-        ),
+        lambda problem, field: plain(contradicted_value(model, problem, field)),
         by_budget=False,
     )
 
