@@ -27,11 +27,10 @@ from torchcno.paper.studies import (
     EFFICIENCY,
     FLOW,
     SMALL_CNO,
-    complexity,
+    STUDIES,
     efficiency,
     planned,
     scaling_series,
-    spectra,
 )
 from torchcno.paper.tables import (
     complete_rows,
@@ -124,8 +123,7 @@ def resolution_picture(results: Results) -> Iterator[Picture]:
 def spectra_pictures(results: Results) -> Iterator[Picture]:
     """Figure 2, left, and figure 7."""
     numbers = {FLOW: "Figure 2, left", "poisson": "Figure 7"}
-    plans = (spectra(budget) for budget in results.budgets)
-    for problem in dict.fromkeys(run.config.problem.name for plan in plans for run in plan):
+    for problem in covered(results, numbers):
         records = {n: results.finished[r.name] for n, r in compared(results, problem).items()}
         found = {name: one for name, record in records.items() if (one := record.spectra())}
         foreign = tuple(name for name, record in records.items() if record.is_foreign(SPECTRA.file))
@@ -152,7 +150,7 @@ def truth_spectra(results: Results) -> Iterator[Picture]:
     found = {
         problem_title(run.config.problem.name): one
         for budget in reversed(results.budgets)
-        for run in complexity(budget)
+        for run in STUDIES["complexity"].runs(budget)
         if (record := results.record(run)) and (one := record.spectra())
     }
     whole = len(found) == len(covered(results, ["vorticity", FLOW]))
