@@ -1,13 +1,14 @@
 """A folder of results, as tables and figures ask for it: runs by the names of the plan."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 from torchcno.disk import read_json
+from torchcno.paper import published as paper
 from torchcno.paper.files import KINDS, LINEAR, Kind
 from torchcno.paper.records import Record, Records, find_changes, known_error, read_records
 from torchcno.paper.studies import BUDGETS, STUDIES, Budget, PlannedRun, Study, planned
@@ -53,6 +54,10 @@ class Results:
         measured = [b for b in BUDGETS.values() if not b.trial]
         return [b for b in there if b in measured] or there or measured
 
+    def problems(self, names: Iterable[str] = paper.PROBLEM_TITLES) -> list[str]:
+        """Those of `names` that the budgets cover, or what stands in for them."""
+        return list(dict.fromkeys(p for budget in self.budgets for p in budget.problems(names)))
+
     @cached_property
     def plan(self) -> list[tuple[str, Budget, list[PlannedRun]]]:
         """The runs of every study and budget."""
@@ -61,6 +66,11 @@ class Results:
             for name, study in STUDIES.items()
             for budget in self.budgets
         ]
+
+    @cached_property
+    def wanted(self) -> Mapping[str, tuple[str, Budget, PlannedRun]]:
+        """The planned runs by name, with the first study and budget that has each."""
+        return {r.name: (study, b, r) for study, b, runs in reversed(self.plan) for r in runs}
 
     def record(self, run: PlannedRun | None) -> Record | None:
         """What a run came to."""
@@ -106,23 +116,32 @@ class Results:
     @cached_property
     def unreadable(self) -> list[Unreadable]:
         """What damage keeps off the page, and what to do about each."""
-        studies = {run.name: (name, b) for name, b, runs in reversed(self.plan) for run in runs}
         runs = [
-            Unreadable(name, damage, _command(name, damage, self.folder, studies.get(name)))
+            Unreadable(name, damage, self._command(name, damage))
             for name, damage in self.records.damages.items()
         ]
         return [*runs, *self._files[1]]
 
+    def _command(self, name: str, damage: Damage) -> str:
+        """What brings a damaged run back: its study, its configuration, or a copy of the table."""
+        if name in self.wanted:
+            study, budget, _ = self.wanted[name]
+            return f"cno study {study} --budget {budget.name} --only '{name}'"
+        folder = damage.file.parent
+        if folder.parent.parent == self.folder:
+            return RunFolder(folder).command_to_train_again()
+        return f"git checkout {damage.file}"
+
     @cached_property
-    def _files(self) -> tuple[dict[Path, Any], list[Unreadable]]:
-        """What the files beside the table say, and those that cannot be read."""
-        contents: dict[Path, Any] = {}
+    def _files(self) -> tuple[dict[str, dict[Path, Any]], list[Unreadable]]:
+        """What the files beside the table say, by pattern, and those that cannot be read."""
+        contents: dict[str, dict[Path, Any]] = {kind.pattern: {} for kind in KINDS}
         damaged = []
         for kind in KINDS:
-            for path in kind.files(self.folder):
+            for path in sorted(filter(Path.exists, self.folder.glob(kind.pattern))):
                 damage = damage_of(path, kind.read)
                 if damage is None:
-                    contents[path] = kind.read(path)
+                    contents[kind.pattern][path] = kind.read(path)
                 else:
                     name = str(path.relative_to(self.folder))
                     damaged.append(Unreadable(name, damage, kind.command(path)))
@@ -130,8 +149,7 @@ class Results:
 
     def every(self, kind: Kind[T]) -> dict[Path, T]:
         """What each file of a kind says that can be read."""
-        contents, _ = self._files
-        return {path: contents[path] for path in kind.files(self.folder) if path in contents}
+        return self._files[0][kind.pattern]
 
     def only(self, kind: Kind[T]) -> T | None:
         """What the one file of a kind says; None where it is not there, or cannot be read."""
@@ -140,38 +158,26 @@ class Results:
     @property
     def unplanned(self) -> list[str]:
         """The finished runs that no study of the page has: they are nowhere on it."""
-        names = {run.name for _, _, runs in self.plan for run in runs}
-        return sorted(self.finished.keys() - names)
+        return sorted(self.finished.keys() - self.wanted.keys())
 
     @cached_property
     def deviations(self) -> Mapping[str, list[str]]:
         """What of finished runs is not as planned, and of which; runs of no plan are left out."""
-        by_name = {run.name: run for _, _, runs in self.plan for run in runs}
         found: dict[str, list[str]] = {}
         for name, record in self.finished.items():
-            if name in by_name:
-                words = [
-                    *_not_finite(record["errors"]),
-                    *find_changes(record.row, by_name[name].config),
-                ]
+            if name in self.wanted:
+                _, _, run = self.wanted[name]
+                words = [*_not_finite(record["errors"]), *find_changes(record.row, run.config)]
                 if words:
                     found.setdefault("; ".join(words), []).append(name)
         return found
 
-    def benched(self, section: str, row: str) -> dict[str, list[dict[str, Any]]]:
-        """That row of `cno bench` by device, of every file that has it, most rounds first."""
-        found: dict[str, list[dict[str, Any]]] = {}
-        for bench in self._benches:
-            numbers = bench.get(section, {}).get(row, {})
-            if "rounds" in numbers:
-                found.setdefault(bench["device"], []).append(numbers)
-        for rows in found.values():
-            rows.sort(key=lambda numbers: -numbers["rounds"])
-        return found
-
     @cached_property
-    def _benches(self) -> list[dict[str, Any]]:
-        return [_bench(path) for path in sorted(self.folder.glob("bench-*.json"))]
+    def benches(self) -> list[dict[str, Any]]:
+        """What `cno bench` wrote; other benchmarks, and damaged files, are left out."""
+        paths = sorted(self.folder.glob("bench-*.json"))
+        contents = [read_json(path) for path in paths if damage_of(path, read_json) is None]
+        return [content for content in contents if "device_kind" in content]
 
 
 def _not_finite(errors: Mapping[str, Any]) -> list[str]:
@@ -188,23 +194,3 @@ def _not_finite(errors: Mapping[str, Any]) -> list[str]:
 def _names(budget: Budget) -> set[str]:
     """What the runs of a budget are called, of all studies."""
     return {run.name for study in STUDIES.values() for run in study.runs(budget)}
-
-
-def _bench(path: Path) -> dict[str, Any]:
-    """What `cno bench` wrote; nothing where it was another benchmark, or the file is damaged."""
-    try:
-        content = read_json(path)
-    except ValueError:
-        return {}
-    return content if "device_kind" in content else {}
-
-
-def _command(name: str, damage: Damage, results: Path, wanted: tuple[str, Budget] | None) -> str:
-    """What brings a damaged run back: its study, its configuration, or a copy of the table."""
-    if wanted is not None:
-        study, budget = wanted
-        return f"cno study {study} --budget {budget.name} --only '{name}'"
-    folder = damage.file.parent
-    if folder.parent.parent == results:
-        return RunFolder(folder).command_to_train_again()
-    return f"git checkout {damage.file}"

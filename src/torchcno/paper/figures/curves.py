@@ -16,7 +16,6 @@ from torchcno.paper.figures.picture import (
     Picture,
     absent,
     compared,
-    covered,
     study_command,
 )
 from torchcno.paper.files import AUDITS, MODES, SEARCHES
@@ -35,9 +34,9 @@ from torchcno.paper.studies import (
 from torchcno.paper.tables import (
     complete_rows,
     fit_law,
+    law_numbers,
     problem_title,
     ranks,
-    rounded,
     series_errors,
     series_title,
 )
@@ -103,7 +102,7 @@ def draw_ranks(ours: Mapping[str, list[int]], published: Mapping[str, list[int]]
 
 def resolution_picture(results: Results) -> Iterator[Picture]:
     """Figure 2, right."""
-    for problem in covered(results, [FLOW]):
+    for problem in results.problems([FLOW]):
         records = {n: results.finished[r.name] for n, r in compared(results, problem).items()}
         curves = [curve for n, record in records.items() if (curve := record.resolutions(n))]
         foreign = tuple(n for n, record in records.items() if record.is_foreign(RESOLUTIONS.file))
@@ -123,7 +122,7 @@ def resolution_picture(results: Results) -> Iterator[Picture]:
 def spectra_pictures(results: Results) -> Iterator[Picture]:
     """Figure 2, left, and figure 7."""
     numbers = {FLOW: "Figure 2, left", "poisson": "Figure 7"}
-    for problem in covered(results, numbers):
+    for problem in results.problems(numbers):
         records = {n: results.finished[r.name] for n, r in compared(results, problem).items()}
         found = {name: one for name, record in records.items() if (one := record.spectra())}
         foreign = tuple(name for name, record in records.items() if record.is_foreign(SPECTRA.file))
@@ -153,7 +152,7 @@ def truth_spectra(results: Results) -> Iterator[Picture]:
         for run in STUDIES["complexity"].runs(budget)
         if (record := results.record(run)) and (one := record.spectra())
     }
-    whole = len(found) == len(covered(results, ["vorticity", FLOW]))
+    whole = len(found) == len(results.problems(["vorticity", FLOW]))
     yield Picture(
         "figure-25",
         "Figure 25",
@@ -193,13 +192,12 @@ def scaling_pictures(results: Results) -> Iterator[Picture]:
 
 
 def _scaling_numbers(errors: Mapping[int, float]) -> dict[str, Any]:
-    law = fit_law(errors)
-    needed = law and law.samples_for_one_percent
+    rate, samples = law_numbers(errors)
     return {
         "samples": list(errors),
         "errors_percent": list(errors.values()),
-        "rate": law and rounded(law.rate),
-        "samples_for_one_percent": needed and rounded(needed),
+        "rate": rate,
+        "samples_for_one_percent": samples,
     }
 
 

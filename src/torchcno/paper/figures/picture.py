@@ -62,12 +62,6 @@ def absent(results: Results, problem: str, found: Iterable[str]) -> tuple[str, .
     return tuple(title for title in (*runs, *untrained) if title not in found)
 
 
-def covered(results: Results, problems: Iterable[str]) -> list[str]:
-    """Those of `problems` that the budgets cover, or what stands in for them."""
-    names = list(problems)
-    return list(dict.fromkeys(p for budget in results.budgets for p in budget.problems(names)))
-
-
 def study_command(study: str, budget: Budget, only: str = "") -> str:
     """What would measure a figure."""
     return f"cno study {study} --budget {budget.name}" + (f" --only '{only}'" if only else "")

@@ -15,7 +15,6 @@ from torchcno.paper.figures.picture import (
     Picture,
     absent,
     compared,
-    covered,
     study_command,
 )
 from torchcno.paper.results import Results
@@ -27,7 +26,7 @@ from torchcno.runs.pictures.drawing import HEADINGS, STYLE, Panel, field_rows, p
 
 def distributions(results: Results) -> Iterator[Picture]:
     """Figures 5, 8, 10 …: how errors spread over samples."""
-    for problem in covered(results, paper.PROBLEM_TITLES):
+    for problem in results.problems():
         kept: dict[str, dict[str, Any]] = {
             title: {
                 name: found
@@ -103,7 +102,7 @@ def draw_distributions(errors: Mapping[str, Mapping[str, NDArray[Any]]]) -> Figu
 
 def examples(results: Results) -> Iterator[Picture]:
     """Figures 6, 9, 11 …: one sample in and one out of distribution."""
-    for problem in covered(results, paper.PROBLEM_TITLES):
+    for problem in results.problems():
         runs = compared(results, problem)
         found = in_every_split(
             {title: _examples(results, runs, split) for split, title in SPLIT_TITLES.items()}
@@ -199,7 +198,7 @@ def draw_failures(models: Mapping[str, Examples]) -> Figure:
 
 def data(results: Results) -> Iterator[Picture]:
     """Figures 28 to 35: samples of the data, which every first run of a network keeps."""
-    for problem in covered(results, paper.PROBLEM_TITLES):
+    for problem in results.problems():
         runs = (planned(b, problem, m) for b in results.budgets for m in paper.COMPARED)
         record = next(filter(None, map(results.record, runs)), None)
         found = {
