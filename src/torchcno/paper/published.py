@@ -265,19 +265,9 @@ PROTOCOL: tuple[Statement, ...] = (
     Statement("lift_layers", 1, ("fno",), "Fourier Neural Operator"),
 )
 
-# The numbers of the figures of error distributions and of samples, by problem.
-DISTRIBUTION_FIGURES: dict[str, int] = {
-    "poisson": 5,
-    "wave": 8,
-    "smooth-transport": 10,
-    "discontinuous-transport": 14,
-    "allen-cahn": 16,
-    "navier-stokes": 18,
-    "darcy": 20,
-    "airfoil": 23,
-}
-SAMPLE_FIGURES: dict[str, int] = {
-    problem: number + 1 for problem, number in DISTRIBUTION_FIGURES.items()
-}
+# The numbers of the figures of error distributions, by problem; those of samples come next to them.
+DISTRIBUTION_FIGURES: dict[str, int] = dict(
+    zip(PROBLEM_TITLES, (5, 8, 10, 14, 16, 18, 20, 23), strict=True)
+)
 # Figures 28 to 35: samples of the data.
 DATA_FIGURES: dict[str, int] = {problem: 28 + i for i, problem in enumerate(PROBLEM_TITLES)}

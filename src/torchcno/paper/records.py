@@ -14,7 +14,6 @@ import math
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +67,6 @@ class Record:
     def mean_field_error(self, split: str, space: str = "normalized") -> float | None:
         """The same of the mean training output, whatever the input."""
         return known_error(self.row.get("mean_field_errors", {}).get(split), space)
-
-    @cached_property
-    def config(self) -> RunConfig | None:
-        """What decided the run; None where its folder did not say."""
-        tree = self.row["config"]
-        return None if tree is None else RunConfig.from_tree(tree)
 
     def sample_errors(self, split: str, space: str = "normalized") -> Array | None:
         """The relative L1 error of every sample, a fraction."""
@@ -164,7 +157,8 @@ def read_records(folder: Path) -> Records:
             files[path.stem] = _read_arrays(path)
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             damages[f"arrays/{path.name}"] = Damage(path, str(error))
-    for run in _run_folders(folder):
+    there = sorted(path for group in GROUPS for path in folder.glob(f"{group}/*"))
+    for run in (path for path in there if RunFolder(path).result_file.exists()):
         damage = RunFolder(run).damage()
         rows = [row for row in rows if (row["group"], row["name"]) != (run.parent.name, run.name)]
         if damage is not None:
@@ -174,11 +168,11 @@ def read_records(folder: Path) -> Records:
         rows.append(row)
         files.setdefault(row["problem"], {}).update(arrays)
     for row in rows:  # a damaged file of arrays takes its figures with it, and nothing else
-        there = files.get(row["problem"], {})
+        known = files.get(row["problem"], {})
         row["arrays"] = {
             key: value
             for key, value in row["arrays"].items()
-            if not isinstance(value, str) or value in there
+            if not isinstance(value, str) or value in known
         }
     return Records(sorted(rows, key=lambda row: (row["group"], row["name"])), files, damages)
 
@@ -199,11 +193,6 @@ def read_table(path: Path) -> tuple[list[dict[str, Any]], dict[str, Damage]]:
         else:
             rows.append(row)
     return rows, damages
-
-
-def _run_folders(folder: Path) -> list[Path]:
-    there = (path for group in GROUPS for path in folder.glob(f"{group}/*"))
-    return sorted(path for path in there if RunFolder(path).result_file.exists())
 
 
 # What a row has beyond result.json.

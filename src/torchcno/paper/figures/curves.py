@@ -103,7 +103,7 @@ def draw_ranks(ours: Mapping[str, list[int]], published: Mapping[str, list[int]]
 def resolution_picture(results: Results) -> Iterator[Picture]:
     """Figure 2, right."""
     for problem in results.problems([FLOW]):
-        records = {n: results.finished[r.name] for n, r in compared(results, problem).items()}
+        records = compared(results, problem)
         curves = [curve for n, record in records.items() if (curve := record.resolutions(n))]
         foreign = tuple(n for n, record in records.items() if record.is_foreign(RESOLUTIONS.file))
         lacking = absent(results, problem, [curve.name for curve in curves])
@@ -123,7 +123,7 @@ def spectra_pictures(results: Results) -> Iterator[Picture]:
     """Figure 2, left, and figure 7."""
     numbers = {FLOW: "Figure 2, left", "poisson": "Figure 7"}
     for problem in results.problems(numbers):
-        records = {n: results.finished[r.name] for n, r in compared(results, problem).items()}
+        records = compared(results, problem)
         found = {name: one for name, record in records.items() if (one := record.spectra())}
         foreign = tuple(name for name, record in records.items() if record.is_foreign(SPECTRA.file))
         yield Picture(
@@ -306,7 +306,8 @@ def audit_pictures(results: Results) -> Iterator[Picture]:
     for path, found in results.every(AUDITS).items():
         records = {a.name: results.finished.get(a.name) for a in found}
         problem = next((record["problem"] for record in records.values() if record), None)
-        titles = {run.name: t for t, run in compared(results, problem).items()} if problem else {}
+        runs = compared(results, problem) if problem else {}
+        titles = {run.name: title for title, run in runs.items()}
         foreign = [a.name for a in found if not _is_of(a, records[a.name])]
         audits = [
             replace(a, name=titles.get(a.name, a.name)) for a in found if a.name not in foreign
