@@ -111,14 +111,6 @@ class Record:
         rest: dict[str, Any] = {name: self._array(f"spectra/{name}") for name in ARRAYS}
         return Spectra(energy, amplitude, **rest)  # type: ignore[arg-type]
 
-    def has(self, file: str) -> bool:
-        """Whether the measurement that a run folder keeps in `file` was made of its weights."""
-        return file in self.row["measured"]
-
-    def is_foreign(self, file: str) -> bool:
-        """Whether its folder has that measurement of other weights, which is not used."""
-        return file in self.row["foreign"]
-
     def _array(self, key: str) -> Array | None:
         digest = self.row["arrays"].get(key)
         return None if digest is None else self.load(digest)

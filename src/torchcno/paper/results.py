@@ -11,7 +11,7 @@ from torchcno.disk import read_json
 from torchcno.paper import published as paper
 from torchcno.paper.files import KINDS, LINEAR, Kind
 from torchcno.paper.records import Record, Records, find_changes, known_error, read_records
-from torchcno.paper.studies import BUDGETS, STUDIES, Budget, PlannedRun, Study, planned
+from torchcno.paper.studies import BUDGETS, STUDIES, Budget, PlannedRun, planned
 from torchcno.runs.folder import Damage, RunFolder, damage_of
 
 T = TypeVar("T")
@@ -50,7 +50,11 @@ class Results:
         A trial beside measurements is none of them.
         """
         names = {*self.finished, *self.records.damages}
-        there = [b for b in BUDGETS.values() if names & _names(b)]
+        there = [
+            budget
+            for budget in BUDGETS.values()
+            if any(run.name in names for study in STUDIES.values() for run in study.runs(budget))
+        ]
         measured = [b for b in BUDGETS.values() if not b.trial]
         return [b for b in there if b in measured] or there or measured
 
@@ -72,11 +76,11 @@ class Results:
         """The planned runs by name, with the first study and budget that has each."""
         return {r.name: (study, b, r) for study, b, runs in reversed(self.plan) for r in runs}
 
-    def record(self, run: PlannedRun | None) -> Record | None:
+    def record(self, run: PlannedRun) -> Record | None:
         """What a run came to."""
-        return None if run is None else self.finished.get(run.name)
+        return self.finished.get(run.name)
 
-    def error(self, run: PlannedRun | None, split: str, space: str = "normalized") -> float | None:
+    def error(self, run: PlannedRun, split: str, space: str = "normalized") -> float | None:
         """The median of the relative L1 error in percent."""
         record = self.record(run)
         return None if record is None else record.error(split, space)
@@ -100,18 +104,15 @@ class Results:
         A run that is only to be measured is named with the file that it lacks.
         """
         for name, budget, runs in self.plan:
-            lacking = dict.fromkeys(self._lacking(run, STUDIES[name]) for run in runs)
-            count = len({run.name for run in runs})
-            yield name, budget, [words for words in lacking if words], count
-
-    def _lacking(self, run: PlannedRun, study: Study) -> str:
-        """The name of the run, where a study still needs something of it."""
-        record = self.record(run)
-        if record is None:
-            return run.name
-        if study.measures is None or record.has(study.measures.file):
-            return ""
-        return f"{run.name} ({study.measures.file})"
+            measures = STUDIES[name].measures
+            lacking = {}
+            for run in runs:
+                record = self.record(run)
+                if record is None:
+                    lacking[run.name] = run.name
+                elif measures is not None and measures.file not in record["measured"]:
+                    lacking[run.name] = f"{run.name} ({measures.file})"
+            yield name, budget, list(lacking.values()), len({run.name for run in runs})
 
     @cached_property
     def unreadable(self) -> list[Unreadable]:
@@ -189,8 +190,3 @@ def _not_finite(errors: Mapping[str, Any]) -> list[str]:
         if not math.isfinite(value)
     }
     return [f"its error of {split} is {value}, and left out" for split, value in sorted(found)]
-
-
-def _names(budget: Budget) -> set[str]:
-    """What the runs of a budget are called, of all studies."""
-    return {run.name for study in STUDIES.values() for run in study.runs(budget)}

@@ -107,7 +107,7 @@ class Pivot:
     """A table: its rows, its columns, and what stands where two of them meet.
 
     Every row stands once per budget that has a number there, the first one with the paper's
-    numbers beside ours. Without `ours` the table is the paper's alone.
+    numbers beside ours.
     """
 
     number: str
@@ -115,7 +115,7 @@ class Pivot:
     labels: tuple[str, ...]
     rows: Callable[[Results], Rows]
     columns: Mapping[str, Any]  # titles, and what each is of
-    ours: Callable[[Results, Budget, Any, Any], Cell] | None = None
+    ours: Callable[[Results, Budget, Any, Any], Cell]
     published: Callable[[Any, Any], Cell] = lambda row, column: EMPTY
     mark: Mark = lambda results, budget, row, cells: list(cells)
     by_budget: bool = True  # else ours is the same whatever the budget
@@ -128,19 +128,15 @@ class Pivot:
         rows = [
             replace(row, begins=i == 0) for group in groups.values() for i, row in enumerate(group)
         ]
-        by_budget = self.by_budget and self.ours is not None
-        labels = (*self.labels, "recipe") if by_budget else self.labels
+        labels = (*self.labels, "recipe") if self.by_budget else self.labels
         return Table(name, self.number, self.title, labels, tuple(self.columns), tuple(rows))
 
     def _rows(self, results: Results, labels: tuple[str, ...], key: Any) -> Iterator[Row]:
         columns = self.columns.values()
         said = [self.published(key, column) for column in columns]
         published = tuple(EMPTY if cell.value is None else cell for cell in said)
-        if self.ours is None:
-            yield Row(labels, published)
-            return
-        first, *others = results.budgets
-        for budget in (first, *others) if self.by_budget else (first,):
+        first = results.budgets[0]
+        for budget in results.budgets if self.by_budget else (first,):
             cells = [self.ours(results, budget, key, column) for column in columns]
             if budget == first or any(cell.value is not None for cell in cells):
                 by = (*labels, budget.name) if self.by_budget else labels
@@ -649,7 +645,8 @@ TABLES: dict[str, Pivot] = {
         ("problem",),
         by_problem,
         titled(paper.PARAMETER_RANGES["poisson"]),
-        published=lambda problem, model: span(paper.PARAMETER_RANGES[problem][model]),
+        lambda results, budget, problem, model: span(paper.PARAMETER_RANGES[problem][model]),
+        by_budget=False,
     ),
     **{f"table-{n}": hyper_parameters(n, m) for n, m in paper.HYPER_PARAMETER_TABLES.items()},
 }

@@ -105,7 +105,7 @@ def resolution_picture(results: Results) -> Iterator[Picture]:
     for problem in results.problems([FLOW]):
         records = compared(results, problem)
         curves = [curve for n, record in records.items() if (curve := record.resolutions(n))]
-        foreign = tuple(n for n, record in records.items() if record.is_foreign(RESOLUTIONS.file))
+        foreign = tuple(n for n, record in records.items() if RESOLUTIONS.file in record["foreign"])
         lacking = absent(results, problem, [curve.name for curve in curves])
         yield Picture(
             "figure-2-right",
@@ -125,7 +125,7 @@ def spectra_pictures(results: Results) -> Iterator[Picture]:
     for problem in results.problems(numbers):
         records = compared(results, problem)
         found = {name: one for name, record in records.items() if (one := record.spectra())}
-        foreign = tuple(name for name, record in records.items() if record.is_foreign(SPECTRA.file))
+        foreign = tuple(n for n, record in records.items() if SPECTRA.file in record["foreign"])
         yield Picture(
             f"spectra-{problem}",
             numbers[problem],
