@@ -46,6 +46,10 @@ def read_search(path: Path) -> Search:
     """What a search came to, and its finished trials."""
     result = read_json(path)
     with path.with_name("trials.csv").open(encoding="utf-8", newline="") as file:
+        table = csv.DictReader(file)
+        for column in ("validation_error", "parameters", "seconds_per_epoch"):
+            if column not in (table.fieldnames or ()):  # of no trial, too
+                raise KeyError(column)
         trials = [
             Size(
                 int(row["parameters"]),
@@ -53,7 +57,7 @@ def read_search(path: Path) -> Search:
                 100 * float(row["validation_error"]),
                 row.get("device", ""),
             )
-            for row in csv.DictReader(file)
+            for row in table
             if row["validation_error"]
         ]
     return Search(str(result["problem"]), str(result["model"]), trials)

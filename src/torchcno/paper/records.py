@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -308,10 +308,9 @@ def _read_undamaged(folder: Path) -> Records:
 
 
 def write_records(
-    rows: Iterable[Mapping[str, Any]], files: Mapping[str, Mapping[str, Array]], folder: Path
+    rows: Sequence[Mapping[str, Any]], files: Mapping[str, Mapping[str, Array]], folder: Path
 ) -> None:
     """Write the table: arrays first, so that no row ever names one that is not there."""
-    rows = list(rows)
     for problem, there in files.items():
         named = {
             value

@@ -339,8 +339,10 @@ def run_study(
     """
     jobs = [Job(folder / run.name, run.config) for run in runs]
     if cluster:  # some runs share a GPU of a worker, unless they are to stay off them
-        gpu = 1 / JOBS_A_GPU
-        jobs = [replace(j, gpus=gpu * (j.config.hardware.accelerator != "cpu")) for j in jobs]
+        jobs = [
+            job if job.config.hardware.accelerator == "cpu" else replace(job, gpus=1 / JOBS_A_GPU)
+            for job in jobs
+        ]
     complete: dict[Path, Outcome] = {}
 
     def measure(outcome: Outcome) -> None:
