@@ -12,6 +12,7 @@ from torchcno.disk import read_json
 from torchcno.metrics import relative_l1
 from torchcno.paper.records import TABLE, collect, drop, find_recorded, read_records
 from torchcno.paper.studies import BUDGETS, planned
+from torchcno.runs.config import RunConfig
 from torchcno.runs.folder import RunFolder
 from torchcno.runs.measurements import (
     SPECTRA,
@@ -48,7 +49,7 @@ def test_the_table_says_what_the_folder_says(results):
     remove_folders(results)
     record = next(iter(read_records(results)))
     assert {key: record[key] for key in result} == result
-    assert record.config == config
+    assert RunConfig.from_tree(record["config"]) == config
     np.testing.assert_array_equal(record.sample_errors("ood", "physical"), errors)
     losses = [row["train_loss"] for row in rows]
     np.testing.assert_allclose(record.curve()[:, 1], losses, rtol=1e-6)

@@ -28,10 +28,6 @@ class Kind(Generic[T]):
     read: Callable[[Path], T]
     remedy: str  # the command that makes the one at `path` anew
 
-    def files(self, folder: Path) -> list[Path]:
-        """Those in a folder of results."""
-        return sorted(path for path in folder.glob(self.pattern) if path.exists())
-
     def command(self, path: Path) -> str:
         """What makes a file of this kind."""
         return self.remedy.format(path=path)
@@ -52,18 +48,18 @@ def read_search(path: Path) -> Search:
     with path.with_name("trials.csv").open(encoding="utf-8", newline="") as file:
         table = csv.DictReader(file)
         for column in ("validation_error", "parameters", "seconds_per_epoch"):
-            if column not in (table.fieldnames or ()):
+            if column not in (table.fieldnames or ()):  # of no trial, too
                 raise KeyError(column)
-        rows = [row for row in table if row["validation_error"]]
-    trials = [
-        Size(
-            int(row["parameters"]),
-            float(row["seconds_per_epoch"]),
-            100 * float(row["validation_error"]),
-            row.get("device", ""),
-        )
-        for row in rows
-    ]
+        trials = [
+            Size(
+                int(row["parameters"]),
+                float(row["seconds_per_epoch"]),
+                100 * float(row["validation_error"]),
+                row.get("device", ""),
+            )
+            for row in table
+            if row["validation_error"]
+        ]
     return Search(str(result["problem"]), str(result["model"]), trials)
 
 

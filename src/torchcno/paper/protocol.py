@@ -64,13 +64,7 @@ def _together(models: Sequence[str]) -> str:
     return titles if few is models else f"all but {titles}"
 
 
-def printed(model: str, problem: str) -> dict[str, Any]:
-    """The row of a problem in the model's table as the paper has it, but for the count."""
-    columns = paper.HYPER_PARAMETER_COLUMNS[model]
-    run = {name: our_value(model, problem, name) for name in columns}
-    return run | paper.CONTRADICTED.get(model, {}).get(problem, {})
-
-
 def contradicted_value(model: str, problem: str, field: str) -> float | None:
-    """What is printed where that contradicts the printed number of parameters."""
-    return paper.CONTRADICTED.get(model, {}).get(problem, {}).get(field)
+    """What is printed where we run another value: one that the printed count of parameters has."""
+    said = paper.HYPER_PARAMETERS[model, problem].get(field)
+    return None if said == our_value(model, problem, field) else said

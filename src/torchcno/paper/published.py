@@ -3,16 +3,22 @@
 Errors are medians over samples of the relative L1 error on fields scaled to [0, 1], in percent.
 Parameters are millions; a complex weight counts once, but for GT, where it counts as two reals.
 Table 1 is the best of a search over hyper-parameters, of one initialisation; Table 4 is the fairer
-figure to compare with.
+figure to compare with. Tables are read from `published.txt`, which was cut from the paper's LaTeX.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, product
+from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from torchcno.models import TITLES
+
+T = TypeVar("T")
 
 PROBLEM_TITLES: dict[str, str] = {
     "poisson": "Poisson equation",
@@ -29,57 +35,40 @@ COMPARED: tuple[str, ...] = tuple(MODEL_TITLES)[:7]  # the columns of Table 1
 SEEDED: tuple[str, ...] = ("cno", "fno", "unet")  # of Table 4, and of the figures of each problem
 ABLATED: tuple[str, ...] = ("cno", "cno-no-filters", "cno-no-skip-blocks")  # of Table 13
 
+Numbers = list[list[float]]  # of the rows of a table, whatever their units
 Errors = Mapping[tuple[str, str], Mapping[str, float]]  # (problem, split) -> model -> percent
 
 
-def _errors(models: tuple[str, ...], rows: Mapping[str, tuple[tuple[float, ...], ...]]) -> Errors:
-    """Rows of a pair (in distribution, out of distribution) of errors in the order of `models`."""
+def _read_tables(text: str) -> dict[str, Numbers]:
+    """The tables of `published.txt`, by their numbers in the paper."""
+    sections = re.findall(r"^## Table (\d+),.*\ncolumns:.*\n((?:.+\n)+)", text, re.MULTILINE)
     return {
-        (problem, split): dict(zip(models, errors, strict=True))
-        for problem, pair in rows.items()
-        for split, errors in zip(("test", "ood"), pair, strict=True)
+        number: [
+            [int(n) if n.isdigit() else float(n.replace(",", ".")) for n in _NUMBER.findall(cells)]
+            for cells in re.findall(r"\|.*", rows)  # beside the name of the row
+        ]
+        for number, rows in sections
     }
 
 
-# fmt: off
-TABLE_1: Errors = _errors(COMPARED, {
-    #                            FFNN    GT       UNet  ResNet  DON    FNO   CNO
-    "poisson":                 ((5.74,   2.77,    0.71,  0.43,  12.92, 4.98, 0.21),
-                                (5.35,   2.84,    1.27,  1.10,  9.15,  7.05, 0.27)),
-    "wave":                    ((2.51,   1.44,    1.51,  0.79,  2.26,  1.02, 0.63),
-                                (3.01,   1.79,    2.03,  1.36,  2.83,  1.77, 1.17)),
-    "smooth-transport":        ((7.09,   0.98,    0.49,  0.39,  1.14,  0.28, 0.24),
-                                (650.6,  875.4,   1.28,  0.96,  157.2, 3.90, 0.46)),
-    "discontinuous-transport": ((13.0,   1.55,    1.31,  1.01,  5.78,  1.15, 1.01),
-                                (257.3,  22691.1, 1.35,  1.16,  117.1, 2.89, 1.09)),
-    "allen-cahn":              ((18.27,  0.77,    0.82,  1.40,  13.63, 0.28, 0.54),
-                                (46.93,  2.90,    2.18,  3.74,  19.86, 1.10, 2.23)),
-    "navier-stokes":           ((8.05,   4.14,    3.54,  3.69,  11.64, 3.57, 2.76),
-                                (16.12,  11.09,   10.93, 9.68,  15.05, 9.58, 7.04)),
-    "darcy":                   ((2.14,   0.86,    0.54,  0.42,  1.13,  0.80, 0.38),
-                                (2.23,   1.17,    0.64,  0.60,  1.61,  1.11, 0.50)),
-    "airfoil":                 ((0.78,   2.09,    0.38,  1.70,  1.93,  0.44, 0.35),
-                                (1.34,   2.94,    0.76,  2.06,  2.88,  0.69, 0.59)),
-})
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)?(?:e-\d+)?")
+_TABLES = _read_tables(Path(__file__).with_name("published.txt").read_text(encoding="utf-8"))
 
-HALF_WIDTHS: tuple[float, ...] = (0.6, 0.8, 1.0, 1.5, 2.0)  # c_h
-_FILTERS: dict[int, tuple[float, ...]] = {
-    # N_σ  c_h: 0.6   0.8   1.0   1.5   2.0
-    2:         (2.87, 2.76, 2.77, 2.91, 2.86),
-    3:         (2.93, 2.86, 2.86, 2.87, 2.97),
-    4:         (2.80, 2.89, 2.88, 2.87, 2.89),
-    5:         (2.93, 2.84, 2.88, 2.98, 2.89),
-    6:         (3.02, 2.86, 2.88, 2.99, 2.82),
-}
-# Table 2, navier-stokes: (N_σ, c_h) -> percent.
-FILTERS: dict[tuple[int, float], float] = {
-    (upsampling, half_width): error
-    for upsampling, row in _FILTERS.items()
-    for half_width, error in zip(HALF_WIDTHS, row, strict=True)
-}
-# Table 3, navier-stokes with N_σ = 2 and c_h = 0.8: N_tap, at twice the sampling rate, -> percent.
-TAPS: dict[int, float] = {12: 2.76, 16: 2.72, 20: 2.70, 24: 2.75}
-TAP_SECONDS: dict[int, float] = {12: 4.37, 20: 5.26}  # seconds an epoch, in the text beside it
+
+def _errors(models: tuple[str, ...], rows: Numbers) -> Errors:
+    """Errors of `models`, in and out of distribution, problem by problem."""
+    cases = product(PROBLEM_TITLES, ("test", "ood"))
+    return {
+        case: dict(zip(models, row, strict=True)) for case, row in zip(cases, rows, strict=True)
+    }
+
+
+def _pairs(of: Callable[..., T], models: tuple[str, ...], rows: Numbers) -> dict[str, dict[str, T]]:
+    """Two numbers for each of `models`, problem by problem."""
+    return {
+        problem: {m: of(*pair) for m, *pair in zip(models, row[::2], row[1::2], strict=True)}
+        for problem, row in zip(PROBLEM_TITLES, rows, strict=True)
+    }
 
 
 @dataclass(frozen=True)
@@ -88,27 +77,6 @@ class MeanStd:
 
     mean: float
     std: float
-
-
-def _seeds(rows: Mapping[str, tuple[float, ...]]) -> dict[str, dict[str, MeanStd]]:
-    return {
-        problem: {m: MeanStd(*row[2 * i : 2 * i + 2]) for i, m in enumerate(SEEDED)}
-        for problem, row in rows.items()
-    }
-
-
-# Table 4: ten initialisations, in distribution.
-SEEDS: dict[str, dict[str, MeanStd]] = _seeds({
-    #                           CNO         FNO         UNet
-    "poisson":                 (0.34, 0.09, 4.88, 0.18, 0.76, 0.16),
-    "wave":                    (0.63, 0.06, 1.08, 0.07, 1.67, 0.12),
-    "smooth-transport":        (0.27, 0.04, 0.34, 0.03, 0.79, 0.21),
-    "discontinuous-transport": (1.06, 0.04, 1.18, 0.03, 1.40, 0.09),
-    "allen-cahn":              (0.67, 0.09, 0.28, 0.03, 1.84, 0.33),
-    "navier-stokes":           (2.91, 0.08, 3.68, 0.10, 3.48, 0.07),
-    "darcy":                   (0.42, 0.02, 0.90, 0.08, 0.65, 0.10),
-    "airfoil":                 (0.35, 0.01, 0.45, 0.01, 0.39, 0.01),
-})
 
 
 @dataclass(frozen=True)
@@ -124,46 +92,30 @@ class Range:
         return "–".join(ends)
 
 
-def _ranges(
-    models: tuple[str, ...], rows: Mapping[str, tuple[tuple[float, ...], ...]]
-) -> dict[str, dict[str, Range]]:
-    return {
-        problem: {m: Range(*pair) for m, *pair in zip(models, *sub_rows, strict=True)}
-        for problem, sub_rows in rows.items()
-    }
-
-
+TABLE_1 = _errors(COMPARED, _TABLES["1"])
+HALF_WIDTHS: tuple[float, ...] = (0.6, 0.8, 1.0, 1.5, 2.0)  # c_h
+# Table 2, navier-stokes: (N_σ, c_h) -> percent.
+FILTERS: dict[tuple[int, float], float] = dict(
+    zip(product(range(2, 7), HALF_WIDTHS), chain(*_TABLES["2"]), strict=True)
+)
+# Table 3, navier-stokes with N_σ = 2 and c_h = 0.8: N_tap, at twice the sampling rate, -> percent.
+TAPS: dict[int, float] = dict(zip((12, 16, 20, 24), *_TABLES["3"], strict=True))
+# Table 4: ten initialisations, in distribution.
+SEEDS = _pairs(MeanStd, SEEDED, _TABLES["4"])
 # Table 5, in millions.
-PARAMETER_RANGES: dict[str, dict[str, Range]] = _ranges(
-    ("ffnn", "galerkin-transformer", "resnet", "unet", "deeponet", "fno", "cno"), {
-    #                            FFNN  GT    ResNet UNet  DON   FNO   CNO
-    "poisson":                 ((0.3,  8.5,  0.1,   0.5,  0.8,  0.2,  0.5),
-                                (8.2,  19.1, 10.2,  31.0, 48.1, 18.9, 26.8)),
-    "wave":                    ((0.3,  8.5,  0.1,   0.5,  0.8,  0.2,  1.5),
-                                (6.0,  19.1, 10.2,  31.0, 48.1, 7.9,  23.6)),
-    "smooth-transport":        ((0.3,  8.5,  0.1,   0.5,  0.7,  0.2,  0.5),
-                                (8.2,  19.1, 10.2,  7.7,  49.2, 23.6, 18.9)),
-    "discontinuous-transport": ((0.3,  8.5,  0.1,   0.5,  0.7,  0.2,  0.5),
-                                (5.5,  19.1, 10.2,  7.7,  49.2, 23.6, 18.9)),
-    "allen-cahn":              ((0.3,  2.1,  0.1,   0.5,  1.0,  0.9,  0.5),
-                                (7.1,  19.1, 10.2,  31.0, 47.9, 65.6, 8.4)),
-    "navier-stokes":           ((0.3,  2.1,  0.1,   0.5,  1.0,  0.2,  0.5),
-                                (7.1,  19.1, 10.2,  31.0, 47.9, 65.6, 14.1)),
-    "darcy":                   ((0.3,  2.1,  0.1,   0.5,  1.0,  0.2,  0.5),
-                                (7.1,  19.1, 10.2,  31.0, 47.9, 23.6, 8.4)),
-    "airfoil":                 ((1.1,  2.1,  0.1,   0.5,  0.8,  0.2,  1.5),
-                                (18.6, 19.1, 10.2,  31.0, 49.4, 23.6, 31.7)),
-})
+PARAMETER_RANGES = _pairs(
+    Range,
+    ("ffnn", "galerkin-transformer", "resnet", "unet", "deeponet", "fno", "cno"),
+    _TABLES["5"],
+)
+TABLE_13 = _errors(ABLATED, _TABLES["13"])
 
-# The tables of hyper-parameters, by their numbers.
+# The tables of hyper-parameters, by their numbers, and their columns by the names of our fields.
 HYPER_PARAMETER_TABLES: dict[int, str] = {
     6: "ffnn", 7: "unet", 8: "resnet", 9: "deeponet", 10: "galerkin-transformer", 11: "fno",
     12: "cno",
-}
-
+}  # fmt: skip
 _TRAINING = ("learning_rate", "gamma", "weight_decay")  # η, γ, w
-# Their columns but for the last, by the names of our fields. The rows are those of
-# `torchcno.runs.presets.PAPER`,
 HYPER_PARAMETER_COLUMNS: dict[str, tuple[str, ...]] = {
     "ffnn": (*_TRAINING, "layers", "width"),
     "unet": (*_TRAINING, "channels"),
@@ -174,48 +126,18 @@ HYPER_PARAMETER_COLUMNS: dict[str, tuple[str, ...]] = {
                              "modes"),
     "fno": (*_TRAINING, "pad", "modes", "width", "layers"),
     "cno": (*_TRAINING, "levels", "width", "neck_blocks", "skip_blocks"),
+}  # fmt: skip
+# (model, problem) -> field -> what is printed. The last column counts parameters, in millions.
+HYPER_PARAMETERS: dict[tuple[str, str], dict[str, float]] = {
+    (model, problem): dict(zip((*HYPER_PARAMETER_COLUMNS[model], "parameters"), row, strict=True))
+    for number, model in HYPER_PARAMETER_TABLES.items()
+    for problem, row in zip(PROBLEM_TITLES, _TABLES[str(number)], strict=True)
 }
-# but for what is printed in these, which contradicts their own numbers of parameters.
-CONTRADICTED: dict[str, dict[str, dict[str, float]]] = {
-    "galerkin-transformer": {
-        "smooth-transport": {"decoder_layers": 3},
-        "discontinuous-transport": {"blocks": 8},
-    },
-    "cno": {"allen-cahn": {"width": 48}, "airfoil": {"width": 48}},
-}
-
-# Their last columns: the selected models.
-_PARAMETERS: dict[str, tuple[float, ...]] = {
-    #                           FFNN GT    UNet  ResNet DON   FNO   CNO
-    "poisson":                 (6.6, 8.6,  7.8,  0.2,   5.2,  0.7,  0.7),
-    "wave":                    (2.3, 8.6,  31.0, 0.6,   4.2,  0.8,  6.6),
-    "smooth-transport":        (3.1, 17.4, 1.9,  2.0,   2.8,  4.1,  2.8),
-    "discontinuous-transport": (5.5, 17.4, 7.8,  1.4,   5.3,  2.6,  2.5),
-    "allen-cahn":              (6.0, 2.5,  31.0, 1.4,   5.0,  0.6,  3.5),
-    "navier-stokes":           (3.1, 10.0, 31.0, 10.2,  30.3, 42.1, 3.3),
-    "darcy":                   (3.1, 4.4,  7.8,  0.2,   7.1,  0.6,  5.3),
-    "airfoil":                 (1.1, 16.9, 7.8,  2.6,   11.7, 3.6,  7.3),
+PARAMETERS: dict[str, dict[str, float]] = {
+    problem: {model: HYPER_PARAMETERS[model, problem]["parameters"] for model in COMPARED}
+    for problem in PROBLEM_TITLES
 }
 
-TABLE_13: Errors = _errors(ABLATED, {
-    #                            CNO   w/o filters  w/o ResNets
-    "poisson":                 ((0.21, 0.93,        0.85),
-                                (0.27, 1.65,        0.82)),
-    "wave":                    ((0.63, 0.59,        1.64),
-                                (1.17, 1.12,        1.64)),
-    "smooth-transport":        ((0.24, 0.31,        0.31),
-                                (0.46, 0.46,        0.76)),
-    "discontinuous-transport": ((1.03, 1.21,        1.17),
-                                (1.18, 1.32,        1.60)),
-    "allen-cahn":              ((0.54, 0.69,        0.71),
-                                (2.23, 2.16,        2.21)),
-    "navier-stokes":           ((2.76, 3.20,        3.00),
-                                (7.04, 9.60,        5.85)),
-    "darcy":                   ((0.38, 0.47,        0.41),
-                                (0.50, 0.65,        0.58)),
-    "airfoil":                 ((0.35, 0.38,        0.37),
-                                (0.59, 0.62,        0.59)),
-})
 # SM, "Ablation Studies", training time: by how much faster an ablated CNO trains, about. "Equal"
 # and "similar" are 1; of the airfoil without filters nothing is said.
 ABLATION_SPEEDUPS: dict[str, dict[str, Range]] = {
@@ -229,12 +151,7 @@ ABLATION_SPEEDUPS: dict[str, dict[str, Range]] = {
         "discontinuous-transport": Range(1.1, 1.15), "allen-cahn": Range(1, 1),
         "navier-stokes": Range(1.25, 1.25), "darcy": Range(1.25, 1.25), "airfoil": Range(1.1, 1.15),
     },
-}
-# fmt: on
-
-PARAMETERS: dict[str, dict[str, float]] = {
-    problem: dict(zip(COMPARED, row, strict=True)) for problem, row in _PARAMETERS.items()
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -363,19 +280,9 @@ PROTOCOL: tuple[Statement, ...] = (
     Statement("lift_layers", 1, ("fno",), "Fourier Neural Operator"),
 )
 
-# The numbers of the figures of error distributions and of samples, by problem.
-DISTRIBUTION_FIGURES: dict[str, int] = {
-    "poisson": 5,
-    "wave": 8,
-    "smooth-transport": 10,
-    "discontinuous-transport": 14,
-    "allen-cahn": 16,
-    "navier-stokes": 18,
-    "darcy": 20,
-    "airfoil": 23,
-}
-SAMPLE_FIGURES: dict[str, int] = {
-    problem: number + 1 for problem, number in DISTRIBUTION_FIGURES.items()
-}
+# The numbers of the figures of error distributions, by problem; those of samples come next to them.
+DISTRIBUTION_FIGURES: dict[str, int] = dict(
+    zip(PROBLEM_TITLES, (5, 8, 10, 14, 16, 18, 20, 23), strict=True)
+)
 # Figures 28 to 35: samples of the data.
 DATA_FIGURES: dict[str, int] = {problem: 28 + i for i, problem in enumerate(PROBLEM_TITLES)}

@@ -12,9 +12,8 @@ import hashlib
 import json
 import math
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +68,6 @@ class Record:
         """The same of the mean training output, whatever the input."""
         return known_error(self.row.get("mean_field_errors", {}).get(split), space)
 
-    @cached_property
-    def config(self) -> RunConfig | None:
-        """What decided the run; None where its folder did not say."""
-        tree = self.row["config"]
-        return None if tree is None else RunConfig.from_tree(tree)
-
     def sample_errors(self, split: str, space: str = "normalized") -> Array | None:
         """The relative L1 error of every sample, a fraction."""
         return self._array(f"errors/{split}/{space}")
@@ -118,14 +111,6 @@ class Record:
         rest: dict[str, Any] = {name: self._array(f"spectra/{name}") for name in ARRAYS}
         return Spectra(energy, amplitude, **rest)  # type: ignore[arg-type]
 
-    def has(self, file: str) -> bool:
-        """Whether the measurement that a run folder keeps in `file` was made of its weights."""
-        return file in self.row["measured"]
-
-    def is_foreign(self, file: str) -> bool:
-        """Whether its folder has that measurement of other weights, which is not used."""
-        return file in self.row["foreign"]
-
     def _array(self, key: str) -> Array | None:
         digest = self.row["arrays"].get(key)
         return None if digest is None else self.load(digest)
@@ -164,7 +149,8 @@ def read_records(folder: Path) -> Records:
             files[path.stem] = _read_arrays(path)
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             damages[f"arrays/{path.name}"] = Damage(path, str(error))
-    for run in _run_folders(folder):
+    there = sorted(path for group in GROUPS for path in folder.glob(f"{group}/*"))
+    for run in (path for path in there if RunFolder(path).result_file.exists()):
         damage = RunFolder(run).damage()
         rows = [row for row in rows if (row["group"], row["name"]) != (run.parent.name, run.name)]
         if damage is not None:
@@ -174,11 +160,11 @@ def read_records(folder: Path) -> Records:
         rows.append(row)
         files.setdefault(row["problem"], {}).update(arrays)
     for row in rows:  # a damaged file of arrays takes its figures with it, and nothing else
-        there = files.get(row["problem"], {})
+        known = files.get(row["problem"], {})
         row["arrays"] = {
             key: value
             for key, value in row["arrays"].items()
-            if not isinstance(value, str) or value in there
+            if not isinstance(value, str) or value in known
         }
     return Records(sorted(rows, key=lambda row: (row["group"], row["name"])), files, damages)
 
@@ -199,11 +185,6 @@ def read_table(path: Path) -> tuple[list[dict[str, Any]], dict[str, Damage]]:
         else:
             rows.append(row)
     return rows, damages
-
-
-def _run_folders(folder: Path) -> list[Path]:
-    there = (path for group in GROUPS for path in folder.glob(f"{group}/*"))
-    return sorted(path for path in there if RunFolder(path).result_file.exists())
 
 
 # What a row has beyond result.json.
@@ -327,10 +308,9 @@ def _read_undamaged(folder: Path) -> Records:
 
 
 def write_records(
-    rows: Iterable[Mapping[str, Any]], files: Mapping[str, Mapping[str, Array]], folder: Path
+    rows: Sequence[Mapping[str, Any]], files: Mapping[str, Mapping[str, Array]], folder: Path
 ) -> None:
     """Write the table: arrays first, so that no row ever names one that is not there."""
-    rows = list(rows)
     for problem, there in files.items():
         named = {
             value

@@ -1,16 +1,17 @@
 """A folder of results, as tables and figures ask for it: runs by the names of the plan."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 from torchcno.disk import read_json
+from torchcno.paper import published as paper
 from torchcno.paper.files import KINDS, LINEAR, Kind
 from torchcno.paper.records import Record, Records, find_changes, known_error, read_records
-from torchcno.paper.studies import BUDGETS, STUDIES, Budget, PlannedRun, Study, planned
+from torchcno.paper.studies import BUDGETS, STUDIES, Budget, PlannedRun, planned
 from torchcno.runs.folder import Damage, RunFolder, damage_of
 
 T = TypeVar("T")
@@ -49,9 +50,17 @@ class Results:
         A trial beside measurements is none of them.
         """
         names = {*self.finished, *self.records.damages}
-        there = [b for b in BUDGETS.values() if names & _names(b)]
+        there = [
+            budget
+            for budget in BUDGETS.values()
+            if any(run.name in names for study in STUDIES.values() for run in study.runs(budget))
+        ]
         measured = [b for b in BUDGETS.values() if not b.trial]
         return [b for b in there if b in measured] or there or measured
+
+    def problems(self, names: Iterable[str] = paper.PROBLEM_TITLES) -> list[str]:
+        """Those of `names` that the budgets cover, or what stands in for them."""
+        return list(dict.fromkeys(p for budget in self.budgets for p in budget.problems(names)))
 
     @cached_property
     def plan(self) -> list[tuple[str, Budget, list[PlannedRun]]]:
@@ -62,11 +71,16 @@ class Results:
             for budget in self.budgets
         ]
 
-    def record(self, run: PlannedRun | None) -> Record | None:
-        """What a run came to."""
-        return None if run is None else self.finished.get(run.name)
+    @cached_property
+    def wanted(self) -> Mapping[str, tuple[str, Budget, PlannedRun]]:
+        """The planned runs by name, with the first study and budget that has each."""
+        return {r.name: (study, b, r) for study, b, runs in reversed(self.plan) for r in runs}
 
-    def error(self, run: PlannedRun | None, split: str, space: str = "normalized") -> float | None:
+    def record(self, run: PlannedRun) -> Record | None:
+        """What a run came to."""
+        return self.finished.get(run.name)
+
+    def error(self, run: PlannedRun, split: str, space: str = "normalized") -> float | None:
         """The median of the relative L1 error in percent."""
         record = self.record(run)
         return None if record is None else record.error(split, space)
@@ -90,39 +104,45 @@ class Results:
         A run that is only to be measured is named with the file that it lacks.
         """
         for name, budget, runs in self.plan:
-            lacking = dict.fromkeys(self._lacking(run, STUDIES[name]) for run in runs)
-            count = len({run.name for run in runs})
-            yield name, budget, [words for words in lacking if words], count
-
-    def _lacking(self, run: PlannedRun, study: Study) -> str:
-        """The name of the run, where a study still needs something of it."""
-        record = self.record(run)
-        if record is None:
-            return run.name
-        if study.measures is None or record.has(study.measures.file):
-            return ""
-        return f"{run.name} ({study.measures.file})"
+            measures = STUDIES[name].measures
+            lacking = {}
+            for run in runs:
+                record = self.record(run)
+                if record is None:
+                    lacking[run.name] = run.name
+                elif measures is not None and measures.file not in record["measured"]:
+                    lacking[run.name] = f"{run.name} ({measures.file})"
+            yield name, budget, list(lacking.values()), len({run.name for run in runs})
 
     @cached_property
     def unreadable(self) -> list[Unreadable]:
         """What damage keeps off the page, and what to do about each."""
-        studies = {run.name: (name, b) for name, b, runs in reversed(self.plan) for run in runs}
         runs = [
-            Unreadable(name, damage, _command(name, damage, self.folder, studies.get(name)))
+            Unreadable(name, damage, self._command(name, damage))
             for name, damage in self.records.damages.items()
         ]
         return [*runs, *self._files[1]]
 
+    def _command(self, name: str, damage: Damage) -> str:
+        """What brings a damaged run back: its study, its configuration, or a copy of the table."""
+        if name in self.wanted:
+            study, budget, _ = self.wanted[name]
+            return f"cno study {study} --budget {budget.name} --only '{name}'"
+        folder = damage.file.parent
+        if folder.parent.parent == self.folder:
+            return RunFolder(folder).command_to_train_again()
+        return f"git checkout {damage.file}"
+
     @cached_property
-    def _files(self) -> tuple[dict[Path, Any], list[Unreadable]]:
-        """What the files beside the table say, and those that cannot be read."""
-        contents: dict[Path, Any] = {}
+    def _files(self) -> tuple[dict[str, dict[Path, Any]], list[Unreadable]]:
+        """What the files beside the table say, by pattern, and those that cannot be read."""
+        contents: dict[str, dict[Path, Any]] = {kind.pattern: {} for kind in KINDS}
         damaged = []
         for kind in KINDS:
-            for path in kind.files(self.folder):
+            for path in sorted(filter(Path.exists, self.folder.glob(kind.pattern))):
                 damage = damage_of(path, kind.read)
                 if damage is None:
-                    contents[path] = kind.read(path)
+                    contents[kind.pattern][path] = kind.read(path)
                 else:
                     name = str(path.relative_to(self.folder))
                     damaged.append(Unreadable(name, damage, kind.command(path)))
@@ -130,8 +150,7 @@ class Results:
 
     def every(self, kind: Kind[T]) -> dict[Path, T]:
         """What each file of a kind says that can be read."""
-        contents, _ = self._files
-        return {path: contents[path] for path in kind.files(self.folder) if path in contents}
+        return self._files[0][kind.pattern]
 
     def only(self, kind: Kind[T]) -> T | None:
         """What the one file of a kind says; None where it is not there, or cannot be read."""
@@ -140,38 +159,26 @@ class Results:
     @property
     def unplanned(self) -> list[str]:
         """The finished runs that no study of the page has: they are nowhere on it."""
-        names = {run.name for _, _, runs in self.plan for run in runs}
-        return sorted(self.finished.keys() - names)
+        return sorted(self.finished.keys() - self.wanted.keys())
 
     @cached_property
     def deviations(self) -> Mapping[str, list[str]]:
         """What of finished runs is not as planned, and of which; runs of no plan are left out."""
-        by_name = {run.name: run for _, _, runs in self.plan for run in runs}
         found: dict[str, list[str]] = {}
         for name, record in self.finished.items():
-            if name in by_name:
-                words = [
-                    *_not_finite(record["errors"]),
-                    *find_changes(record.row, by_name[name].config),
-                ]
+            if name in self.wanted:
+                _, _, run = self.wanted[name]
+                words = [*_not_finite(record["errors"]), *find_changes(record.row, run.config)]
                 if words:
                     found.setdefault("; ".join(words), []).append(name)
         return found
 
-    def benched(self, section: str, row: str) -> dict[str, list[dict[str, Any]]]:
-        """That row of `cno bench` by device, of every file that has it, most rounds first."""
-        found: dict[str, list[dict[str, Any]]] = {}
-        for bench in self._benches:
-            numbers = bench.get(section, {}).get(row, {})
-            if "rounds" in numbers:
-                found.setdefault(bench["device"], []).append(numbers)
-        for rows in found.values():
-            rows.sort(key=lambda numbers: -numbers["rounds"])
-        return found
-
     @cached_property
-    def _benches(self) -> list[dict[str, Any]]:
-        return [_bench(path) for path in sorted(self.folder.glob("bench-*.json"))]
+    def benches(self) -> list[dict[str, Any]]:
+        """What `cno bench` wrote; other benchmarks, and damaged files, are left out."""
+        paths = sorted(self.folder.glob("bench-*.json"))
+        contents = [read_json(path) for path in paths if damage_of(path, read_json) is None]
+        return [content for content in contents if "device_kind" in content]
 
 
 def _not_finite(errors: Mapping[str, Any]) -> list[str]:
@@ -183,28 +190,3 @@ def _not_finite(errors: Mapping[str, Any]) -> list[str]:
         if not math.isfinite(value)
     }
     return [f"its error of {split} is {value}, and left out" for split, value in sorted(found)]
-
-
-def _names(budget: Budget) -> set[str]:
-    """What the runs of a budget are called, of all studies."""
-    return {run.name for study in STUDIES.values() for run in study.runs(budget)}
-
-
-def _bench(path: Path) -> dict[str, Any]:
-    """What `cno bench` wrote; nothing where it was another benchmark, or the file is damaged."""
-    try:
-        content = read_json(path)
-    except ValueError:
-        return {}
-    return content if "device_kind" in content else {}
-
-
-def _command(name: str, damage: Damage, results: Path, wanted: tuple[str, Budget] | None) -> str:
-    """What brings a damaged run back: its study, its configuration, or a copy of the table."""
-    if wanted is not None:
-        study, budget = wanted
-        return f"cno study {study} --budget {budget.name} --only '{name}'"
-    folder = damage.file.parent
-    if folder.parent.parent == results:
-        return RunFolder(folder).command_to_train_again()
-    return f"git checkout {damage.file}"

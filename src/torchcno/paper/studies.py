@@ -155,24 +155,23 @@ def _word(value: Any) -> str:
     return f"{value:g}"
 
 
-def table_1(budget: Budget) -> list[PlannedRun]:
-    """Every model on every problem, those that the paper compares most closely first."""
-    models = sorted(paper.COMPARED, key=lambda m: (m not in paper.SEEDED, m))
-    problems = budget.problems(paper.PROBLEM_TITLES)
-    return [planned(budget, problem, model) for model, problem in product(models, problems)]
+def every(
+    models: Iterable[str], problems: Iterable[str], *, by_problem: bool = False
+) -> Callable[[Budget], list[PlannedRun]]:
+    """Every model on every problem that the budget covers: model by model, or by problem."""
+
+    def runs(budget: Budget) -> list[PlannedRun]:
+        there = budget.problems(problems)
+        pairs = product(there, models) if by_problem else ((p, m) for m in models for p in there)
+        return [planned(budget, problem, model) for problem, model in pairs]
+
+    return runs
 
 
 def seeds(budget: Budget) -> list[PlannedRun]:
     """Further initialisations, seed by seed, so that an interrupted study has whole seeds."""
-    problems = budget.problems(paper.PROBLEM_TITLES)
-    every = product(range(budget.seeds), paper.SEEDED, problems)
-    return [planned(budget, problem, model, seed=seed) for seed, model, problem in every]
-
-
-def ablation(budget: Budget) -> list[PlannedRun]:
-    """The CNO without filters, and without blocks between encoder and decoder."""
-    problems = budget.problems(paper.PROBLEM_TITLES)
-    return [planned(budget, problem, model) for model, problem in product(paper.ABLATED, problems)]
+    cases = product(range(budget.seeds), paper.SEEDED, budget.problems(paper.PROBLEM_TITLES))
+    return [planned(budget, problem, model, seed=seed) for seed, model, problem in cases]
 
 
 def filters(budget: Budget) -> list[PlannedRun]:
@@ -207,19 +206,12 @@ def tap_runs(budget: Budget) -> dict[int, PlannedRun]:
     }
 
 
-def compared(budget: Budget) -> list[PlannedRun]:
-    """The three models that the paper looks at more closely, on the flow."""
-    (problem,) = budget.problems([FLOW])
-    return [planned(budget, problem, model) for model in paper.SEEDED]
-
-
-def spectra(budget: Budget) -> list[PlannedRun]:
-    """The same three, also on the Poisson problem, whose spectra the supplement shows."""
-    problems = budget.problems([FLOW, "poisson"])
-    return [planned(budget, problem, model) for problem, model in product(problems, paper.SEEDED)]
-
-
 SMALL_CNO = {"width": 16}  # 0.82M parameters on the flow
+SCALED: dict[str, tuple[str, ...]] = {
+    FLOW: ("galerkin-transformer", "fno", "cno", "small cno"),
+    "poisson": ("fno", "cno"),
+    "wave": ("fno", "cno"),
+}
 
 
 def scaling(budget: Budget) -> list[PlannedRun]:
@@ -229,22 +221,19 @@ def scaling(budget: Budget) -> list[PlannedRun]:
 
 def scaling_series(budget: Budget) -> dict[tuple[str, str], dict[int, PlannedRun]]:
     """Figures 3 (right) and 27: by problem and model, a run for every number of samples."""
-    networks: dict[str, dict[str, tuple[str, dict[str, int]]]] = {
-        FLOW: {
-            "galerkin-transformer": ("galerkin-transformer", {}),
-            "fno": ("fno", {}),
-            "cno": ("cno", {}),
-            "small cno": ("cno", SMALL_CNO),
-        },
-        **{name: {"fno": ("fno", {}), "cno": ("cno", {})} for name in ("poisson", "wave")},
-    }
     return {
         (problem, label): {
-            samples: planned(budget, problem, model, samples=samples, **fields)
+            samples: planned(
+                budget,
+                problem,
+                label.removeprefix("small "),
+                samples=samples,
+                **(SMALL_CNO if label == "small cno" else {}),
+            )
             for samples in budget.some(sample_counts(budget, problem))
         }
-        for problem in budget.problems(networks)
-        for label, (model, fields) in networks[problem].items()
+        for problem in budget.problems(SCALED)
+        for label in SCALED[problem]
     }
 
 
@@ -269,12 +258,6 @@ def efficiency(budget: Budget) -> list[PlannedRun]:
         for model, ranges in EFFICIENCY.items()
         for values in product(*(budget.some(choices) for choices in ranges.values()))
     ]
-
-
-def complexity(budget: Budget) -> list[PlannedRun]:
-    """A problem that coarse grids resolve, and one that they do not."""
-    problems = budget.problems(["vorticity", FLOW])
-    return [planned(budget, problem, model) for problem, model in product(problems, ("cno", "fno"))]
 
 
 @dataclass(frozen=True)
@@ -312,16 +295,26 @@ class Study:
         ]
 
 
+# Those that the paper compares most closely come first.
+_CLOSEST_FIRST = sorted(paper.COMPARED, key=lambda model: (model not in paper.SEEDED, model))
 STUDIES: dict[str, Study] = {
-    "table1": Study("Table 1; figures 5 to 24 and 28 to 35", table_1),
+    "table1": Study(
+        "Table 1; figures 5 to 24 and 28 to 35", every(_CLOSEST_FIRST, paper.PROBLEM_TITLES)
+    ),
     "seeds": Study("Table 4", seeds),
-    "ablation": Study("Table 13", ablation),
+    "ablation": Study("Table 13", every(paper.ABLATED, paper.PROBLEM_TITLES)),
     "filters": Study("Tables 2 and 3", filters),
-    "resolution": Study("figure 2, right", compared, RESOLUTIONS),
-    "spectra": Study("figure 2, left; figure 7", spectra, SPECTRA),
+    "resolution": Study("figure 2, right", every(paper.SEEDED, [FLOW]), RESOLUTIONS),
+    "spectra": Study(
+        "figure 2, left; figure 7",
+        every(paper.SEEDED, [FLOW, "poisson"], by_problem=True),
+        SPECTRA,
+    ),
     "scaling": Study("figure 3, right; figure 27", scaling),
     "efficiency": Study("figure 3, left and centre", efficiency),
-    "complexity": Study("figure 25", complexity, SPECTRA),
+    "complexity": Study(  # a problem that coarse grids resolve, and one that they do not
+        "figure 25", every(("cno", "fno"), ["vorticity", FLOW], by_problem=True), SPECTRA
+    ),
 }
 
 
@@ -344,10 +337,12 @@ def run_study(
     `parallel` processes at a time; 0: one run after the other in this process. Only where it was
     trained, or brought with its weights, can a run be measured: elsewhere it has failed.
     """
-    jobs = [
-        Job(folder / run.name, run.config, gpus=_gpus(run.config) if cluster else 0.0)
-        for run in runs
-    ]
+    jobs = [Job(folder / run.name, run.config) for run in runs]
+    if cluster:  # some runs share a GPU of a worker, unless they are to stay off them
+        jobs = [
+            job if job.config.hardware.accelerator == "cpu" else replace(job, gpus=1 / JOBS_A_GPU)
+            for job in jobs
+        ]
     complete: dict[Path, Outcome] = {}
 
     def measure(outcome: Outcome) -> None:
@@ -374,11 +369,6 @@ def measured(outcome: Outcome, measurement: Measurement | None) -> Outcome:
     except Exception as error:  # stops no other run
         return replace(outcome, state="failed", error=str(error) or type(error).__name__)
     return outcome
-
-
-def _gpus(config: RunConfig) -> float:
-    """What a run asks of a cluster's worker: some share a GPU, unless it is to stay off them."""
-    return 0.0 if config.hardware.accelerator == "cpu" else 1 / JOBS_A_GPU
 
 
 def run_here(jobs: Sequence[Job], on_update: Callable[[Outcome], None]) -> None:

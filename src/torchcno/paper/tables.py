@@ -7,15 +7,15 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from statistics import mean, stdev
 from typing import Any
 
-from torchcno.evaluation.resolution import ResolutionCurve
+from torchcno.models import ParameterCount
 from torchcno.paper import published as paper
 from torchcno.paper.files import MODES, SOLVERS
 from torchcno.paper.protocol import contradicted_value, departures, our_value
 from torchcno.paper.published import PowerLaw
-from torchcno.paper.records import Record
 from torchcno.paper.results import LEAST_SEEDS, Results
 from torchcno.paper.studies import (
     FLOW,
@@ -29,6 +29,7 @@ from torchcno.paper.studies import (
 from torchcno.runs.presets import parameter_count
 
 SPLIT_TITLES = {"test": "in", "ood": "out"}
+COST = "cost"  # a row of Table 1 beside those of splits
 HOT = 10.0  # times the least error of a row: from there on a cell has the full colour
 MODELS = tuple(reversed(paper.COMPARED))  # the CNO first
 
@@ -101,22 +102,12 @@ Rows = Iterable[tuple[tuple[str, ...], Any]]  # labels, and what the row is of
 Mark = Callable[[Results, Budget, Any, Sequence[Cell]], list[Cell]]
 
 
-def unpublished(row: Any, column: Any) -> Cell:
-    """What the paper has no number of."""
-    return EMPTY
-
-
-def mark_none(results: Results, budget: Budget, row: Any, cells: Sequence[Cell]) -> list[Cell]:
-    """The cells of a row that compares nothing."""
-    return list(cells)
-
-
 @dataclass(frozen=True)
 class Pivot:
     """A table: its rows, its columns, and what stands where two of them meet.
 
     Every row stands once per budget that has a number there, the first one with the paper's
-    numbers beside ours. Without `ours` the table is the paper's alone.
+    numbers beside ours.
     """
 
     number: str
@@ -124,9 +115,9 @@ class Pivot:
     labels: tuple[str, ...]
     rows: Callable[[Results], Rows]
     columns: Mapping[str, Any]  # titles, and what each is of
-    ours: Callable[[Results, Budget, Any, Any], Cell] | None = None
-    published: Callable[[Any, Any], Cell] = unpublished
-    mark: Mark = mark_none
+    ours: Callable[[Results, Budget, Any, Any], Cell]
+    published: Callable[[Any, Any], Cell] = lambda row, column: EMPTY
+    mark: Mark = lambda results, budget, row, cells: list(cells)
     by_budget: bool = True  # else ours is the same whatever the budget
 
     def make(self, name: str, results: Results) -> Table:
@@ -137,19 +128,15 @@ class Pivot:
         rows = [
             replace(row, begins=i == 0) for group in groups.values() for i, row in enumerate(group)
         ]
-        by_budget = self.by_budget and self.ours is not None
-        labels = (*self.labels, "recipe") if by_budget else self.labels
+        labels = (*self.labels, "recipe") if self.by_budget else self.labels
         return Table(name, self.number, self.title, labels, tuple(self.columns), tuple(rows))
 
     def _rows(self, results: Results, labels: tuple[str, ...], key: Any) -> Iterator[Row]:
         columns = self.columns.values()
         said = [self.published(key, column) for column in columns]
         published = tuple(EMPTY if cell.value is None else cell for cell in said)
-        if self.ours is None:
-            yield Row(labels, published)
-            return
-        first, *others = results.budgets
-        for budget in (first, *others) if self.by_budget else (first,):
+        first = results.budgets[0]
+        for budget in results.budgets if self.by_budget else (first,):
             cells = [self.ours(results, budget, key, column) for column in columns]
             if budget == first or any(cell.value is not None for cell in cells):
                 by = (*labels, budget.name) if self.by_budget else labels
@@ -199,28 +186,19 @@ def problem_title(problem: str) -> str:
     return paper.PROBLEM_TITLES.get(problem, problem.capitalize())
 
 
-def problems_of(results: Results) -> list[str]:
-    """The problems of the page: all, or those of a trial."""
-    if all(budget.trial for budget in results.budgets):
-        return list(
-            dict.fromkeys(p for b in results.budgets for p in b.problems(paper.PROBLEM_TITLES))
-        )
-    return list(paper.PROBLEM_TITLES)
-
-
-def cases(results: Results) -> list[tuple[str, str]]:
-    """Problems and splits."""
-    return [(problem, split) for problem in problems_of(results) for split in SPLIT_TITLES]
+def cases(results: Results, kinds: Iterable[str] = SPLIT_TITLES) -> list[tuple[str, str]]:
+    """Problems and splits, or other kinds of rows."""
+    return list(product(results.problems(), kinds))
 
 
 def by_problem(results: Results) -> Rows:
     """A row per problem."""
-    return [((problem_title(problem),), problem) for problem in problems_of(results)]
+    return [((problem_title(problem),), problem) for problem in results.problems()]
 
 
-def by_case(results: Results) -> Rows:
-    """A row per problem and split."""
-    return [((problem_title(p), SPLIT_TITLES[split]), (p, split)) for p, split in cases(results)]
+def by_case(results: Results, kinds: Mapping[str, str] = SPLIT_TITLES) -> Rows:
+    """A row per problem and split, or other kinds with their titles."""
+    return [((problem_title(p), kinds[kind]), (p, kind)) for p, kind in cases(results, kinds)]
 
 
 def titled(models: Iterable[str]) -> dict[str, str]:
@@ -249,86 +227,72 @@ def error_cell(
         words.append(f"mean {percent(average).text}")
     seeds = results.errors_by_seed(budget, problem, model, split) if space == "normalized" else {}
     if len(seeds) > 1:
-        ends = "–".join(percent(end(seeds.values())).text for end in (min, max))
-        words.append(f"{len(seeds)} seeds {ends}")
+        words.append(f"{len(seeds)} seeds {spread(seeds.values())}")
     return percent(record.error(split, space), "; ".join(words))
 
 
-def network(
-    model: str, results: Results, budget: Budget, problem: str, kind: str, space: str
-) -> Cell:
-    """A network's cell of Table 1: an error, or its size and the time of an epoch."""
-    if kind in SPLIT_TITLES:
-        return error_cell(results, budget, problem, model, kind, space)
+def cost_cell(results: Results, budget: Budget, problem: str, model: str) -> Cell:
+    """The size of a network, and the time of an epoch."""
     record = results.record(planned(budget, problem, model))
     if record is None or budget != results.budgets[0]:
         return Cell()
-    size, seconds = millions(model, record), record["seconds_per_epoch"]
+    entries = record["parameters"]
+    size = millions(model, ParameterCount(entries, record.row.get("real_parameters", entries)))
+    seconds = record["seconds_per_epoch"]
     text, title = f"{size:.1f}M {seconds:.2g}s", f"{record.name}, {record['device']}"
     return Cell({"parameters": size, "seconds_per_epoch": seconds}, text, title=title)
 
 
-def mean_field(
-    results: Results, budget: Budget, problem: str, kind: str, space: str = "normalized"
-) -> Cell:
-    """The mean training output, whatever the input, which every run of the problem knows."""
-    if kind not in SPLIT_TITLES or budget != results.budgets[0]:
-        return EMPTY
+def mean_field_error(results: Results, problem: str, split: str, space: str) -> float | None:
+    """The error of the mean training output, whatever the input: every run of a problem knows."""
     runs = (planned(b, problem, model) for b in results.budgets for model in MODELS)
-    records = filter(None, map(results.record, runs))
-    known = (error for r in records if (error := r.mean_field_error(kind, space)) is not None)
-    return percent(next(known, None))
+    errors = (r.mean_field_error(split, space) for run in runs if (r := results.record(run)))
+    return next((error for error in errors if error is not None), None)
 
 
-def linear_map(
-    results: Results, budget: Budget, problem: str, kind: str, space: str = "normalized"
-) -> Cell:
-    """Ridge regression from inputs to outputs."""
-    if kind not in SPLIT_TITLES or budget != results.budgets[0]:
-        return EMPTY
-    return percent(results.linear_error(problem, kind, space))
-
-
-# The columns of Table 1: a title, and what stands there for a budget, a problem and a kind of row.
-COLUMNS: dict[str, Callable[[Results, Budget, str, str, str], Cell]] = {
-    **{paper.MODEL_TITLES[model]: partial(network, model) for model in MODELS},
-    "mean field": mean_field,
-    "linear map": linear_map,
+# The columns of Table 1: networks, and what gives the error of a simpler answer.
+Column = str | Callable[[Results, str, str, str], float | None]
+COLUMNS: dict[str, Column] = {
+    **titled(MODELS),
+    "mean field": mean_field_error,
+    "linear map": Results.linear_error,  # ridge regression from inputs to outputs
 }
-KINDS = {**SPLIT_TITLES, "cost": "size, epoch"}  # the rows of a problem
-
-
-def table_1_rows(results: Results, kinds: Mapping[str, str] = KINDS) -> Rows:
-    """In and out of distribution, and the cost, problem by problem."""
-    for problem in problems_of(results):
-        for kind, title in kinds.items():
-            yield (problem_title(problem), title), (problem, kind)
 
 
 def table_1_cell(
-    results: Results, budget: Budget, row: tuple[str, str], column: str, space: str = "normalized"
+    results: Results,
+    budget: Budget,
+    row: tuple[str, str],
+    column: Column,
+    space: str = "normalized",
 ) -> Cell:
-    """What stands in a column of Table 1."""
-    return COLUMNS[column](results, budget, *row, space)
+    """An error, or what a network costs. Simpler answers have the same error for all budgets."""
+    problem, kind = row
+    if isinstance(column, str):
+        if kind == COST:
+            return cost_cell(results, budget, problem, column)
+        return error_cell(results, budget, problem, column, kind, space)
+    if kind == COST or budget != results.budgets[0]:
+        return EMPTY
+    return percent(column(results, problem, kind, space))
 
 
-def table_1_published(row: tuple[str, str], column: str) -> Cell:
+def table_1_published(row: tuple[str, str], column: Column) -> Cell:
     """The paper's errors and sizes."""
     problem, kind = row
-    model = next((m for m in MODELS if paper.MODEL_TITLES[m] == column), None)
-    if model is None:
+    if not isinstance(column, str):
         return EMPTY
-    if kind == "cost":
-        size = paper.PARAMETERS[problem][model]
+    if kind == COST:
+        size = paper.PARAMETERS[problem][column]
         return Cell({"parameters": size}, f"{size:.1f}M")
-    return percent(paper.TABLE_1[problem, kind][model])
+    return percent(paper.TABLE_1[row][column])
 
 
 def mark_networks(
     results: Results, budget: Budget, row: tuple[str, str], cells: Sequence[Cell]
 ) -> list[Cell]:
     """The least error in bold where all networks have one, and colours where any has."""
-    if row[1] not in SPLIT_TITLES:
+    if row[1] == COST:
         return list(cells)
     networks = heated(mark_best(results, budget, row, cells[: len(MODELS)]))
     return [*networks, *cells[len(MODELS) :]]
@@ -345,16 +309,9 @@ def heated(cells: Sequence[Cell]) -> list[Cell]:
     ]
 
 
-def millions(model: str, count: Any) -> float:
-    """Parameters as the paper counts them: the real numbers of GT, else entries of tensors.
-
-    `count` is a record, or a `ParameterCount`.
-    """
-    if isinstance(count, Record):
-        entries, reals = count["parameters"], count.row.get("real_parameters", count["parameters"])
-    else:
-        entries, reals = count
-    return float(reals if model == "galerkin-transformer" else entries) / 1e6
+def millions(model: str, count: ParameterCount) -> float:
+    """Parameters as the paper counts them: the real numbers of GT, else entries of tensors."""
+    return (count.reals if model == "galerkin-transformer" else count.entries) / 1e6
 
 
 def mark_beyond_chance(
@@ -411,17 +368,9 @@ def mean_cell(results: Results, budget: Budget, problem: str, model: str) -> Cel
 # Tables 2 and 3, and the counter-example.
 
 
-def flow_cell(
-    runs: Callable[[Budget], Mapping[Any, PlannedRun]], results: Results, budget: Budget, key: Any
-) -> Cell:
-    """The test error of the run that `runs` plans under `key`."""
-    run = runs(budget).get(key)
+def run_cell(results: Results, run: PlannedRun | None) -> Cell:
+    """The test error of a run, if it is planned."""
     return Cell() if run is None else percent(results.error(run, "test"), run.name)
-
-
-def filter_cell(results: Results, budget: Budget, upsampling: int, half_width: float) -> Cell:
-    """Table 2."""
-    return flow_cell(filter_runs, results, budget, (upsampling, half_width))
 
 
 def vorticity_cell(results: Results, budget: Budget, row: None, model: str) -> Cell:
@@ -439,17 +388,14 @@ def resolution_cell(results: Results, budget: Budget, model: str, grids: str) ->
     (problem,) = budget.problems([FLOW])
     record = results.record(planned(budget, problem, model))
     curve = record and record.resolutions(model)
-    return plain(factors(curve).get(grids), ".2f") if curve else Cell()
-
-
-def factors(curve: ResolutionCurve) -> dict[str, float]:
-    """The largest error on coarser, on finer and on any grids over that at the trained one."""
-    grids = {
+    if not curve:
+        return Cell()
+    ratios = {
         "coarser": [ratio for n, ratio in curve.relative.items() if n < curve.training],
         "finer": [ratio for n, ratio in curve.relative.items() if n > curve.training],
         "any": list(curve.relative.values()),
-    }
-    return {which: rounded(max(ratios)) for which, ratios in grids.items() if ratios}
+    }[grids]
+    return plain(rounded(max(ratios)) if ratios else None, ".2f")
 
 
 def scaling_rows(results: Results) -> Rows:
@@ -473,12 +419,20 @@ def fit_law(errors: Mapping[int, float]) -> PowerLaw | None:
     return PowerLaw.fit(list(errors), list(errors.values())) if len(errors) > 1 else None
 
 
+def law_numbers(errors: Mapping[int, float]) -> tuple[float | None, float | None]:
+    """r and N_0 of the law fitted to errors, as far as there are any."""
+    law = fit_law(errors)
+    if law is None:
+        return None, None
+    samples = law.samples_for_one_percent
+    return rounded(law.rate), samples and rounded(samples)
+
+
 def scaling_cell(results: Results, budget: Budget, row: tuple[str, str], what: str) -> Cell:
     """A constant of the law fitted to our errors, or the network's size."""
-    runs = scaling_series(budget).get(row)
-    errors = series_errors(results, runs or {})
-    law = fit_law(errors)
-    if runs is None or not errors:
+    runs = scaling_series(budget).get(row, {})
+    errors = series_errors(results, runs)
+    if not errors:
         return Cell()
     if what == "runs":
         return plain(len(errors))
@@ -486,12 +440,8 @@ def scaling_cell(results: Results, budget: Budget, row: tuple[str, str], what: s
         config = next(iter(runs.values())).config
         count = parameter_count(config.model, config.architecture)
         return plain(millions(config.model, count), ".2f")
-    if law is None:
-        return Cell()
-    if what == "r":
-        return plain(rounded(law.rate), "z.2f")
-    samples = law.samples_for_one_percent
-    return plain(samples and rounded(samples), ".0f")
+    rate, samples = law_numbers(errors)
+    return plain(rate, "z.2f") if what == "r" else plain(samples, ".0f")
 
 
 def scaling_published(row: tuple[str, str], what: str) -> Cell:
@@ -505,12 +455,6 @@ def scaling_published(row: tuple[str, str], what: str) -> Cell:
     if what == "N_0":
         return EMPTY if law is None else plain(rounded(law.samples_for_one_percent or 0), ".0f")
     return plain(paper.SCALING_PARAMETERS.get(label)) if what == "parameters (M)" else EMPTY
-
-
-def modes_rows(results: Results) -> Rows:
-    """A row per problem."""
-    for problem, said in paper.MODES.items():
-        yield (problem_title(problem), f"{said.statistic} error {said.error:.0%}"), problem
 
 
 def modes_cell(results: Results, budget: Budget, problem: str, column: None) -> Cell:
@@ -536,11 +480,16 @@ def speedup_cell(results: Results, budget: Budget, problem: str, model: str) -> 
     if problem != FLOW:  # the only one that `cno bench` trains
         return EMPTY
     name = model.removeprefix("cno-")
-    for device, steps in sorted(results.benched("training", "fused").items()):
-        for step in steps:
-            if name in step["ratios"]:
-                return replace(plain(step["ratios"][name], ".3f"), title=device)
-    return Cell()
+    steps = [
+        (bench["device"], bench.get("training", {}).get("fused", {})) for bench in results.benches
+    ]
+    known = [
+        (on, step) for on, step in steps if name in step.get("ratios", {}) and "rounds" in step
+    ]
+    if not known:
+        return Cell()
+    device, step = min(known, key=lambda one: (one[0], -one[1]["rounds"]))
+    return replace(plain(step["ratios"][name], ".3f"), title=device)
 
 
 def rounded(value: float) -> float:
@@ -561,11 +510,7 @@ def hyper_parameters(number: int, model: str) -> Pivot:
         by_problem,
         columns,
         lambda results, budget, problem, field: plain(our_value(model, problem, field)),
-        lambda problem, field: (
-            plain(contradicted_value(model, problem, field), "g")
-            if contradicted_value(model, problem, field) is not None
-            else EMPTY
-        ),
+        lambda problem, field: plain(contradicted_value(model, problem, field)),
         by_budget=False,
     )
 
@@ -575,8 +520,8 @@ TABLES: dict[str, Pivot] = {
         "Table 1",
         "Median relative L1 error in percent, in and out of distribution",
         ("problem", "what"),
-        table_1_rows,
-        {title: title for title in COLUMNS},
+        partial(by_case, kinds={**SPLIT_TITLES, COST: "size, epoch"}),
+        COLUMNS,
         table_1_cell,
         table_1_published,
         mark_networks,
@@ -617,7 +562,7 @@ TABLES: dict[str, Pivot] = {
         ("upsampling",),
         lambda results: [((f"N_σ = {n}",), n) for n in sorted({n for n, _ in paper.FILTERS})],
         {f"c_h = {c:g}": c for c in paper.HALF_WIDTHS},
-        filter_cell,
+        lambda results, budget, *key: run_cell(results, filter_runs(budget).get(key)),
         lambda upsampling, half_width: percent(paper.FILTERS[upsampling, half_width]),
         mark_best,
     ),
@@ -627,7 +572,7 @@ TABLES: dict[str, Pivot] = {
         ("what",),
         lambda results: [(("error",), None)],
         {f"N_tap = {taps}": taps for taps in paper.TAPS},
-        lambda results, budget, row, taps: flow_cell(tap_runs, results, budget, taps),
+        lambda results, budget, row, taps: run_cell(results, tap_runs(budget).get(taps)),
         lambda row, taps: percent(paper.TAPS[taps]),
         mark_best,
     ),
@@ -653,7 +598,10 @@ TABLES: dict[str, Pivot] = {
         "Figure 26, in numbers",
         "Modes per axis that approximate the outputs",
         ("problem", "up to"),
-        modes_rows,
+        lambda results: [
+            ((problem_title(problem), f"{said.statistic} error {said.error:.0%}"), problem)
+            for problem, said in paper.MODES.items()
+        ],
         {"modes": None},
         modes_cell,
         lambda problem, column: plain(paper.MODES[problem].modes),
@@ -683,8 +631,8 @@ TABLES: dict[str, Pivot] = {
         "Table 1, physical",
         "Median relative L1 error of physical fields, in percent",
         ("problem", "split"),
-        partial(table_1_rows, kinds=SPLIT_TITLES),
-        {title: title for title in COLUMNS},
+        by_case,
+        COLUMNS,
         partial(table_1_cell, space="physical"),
         mark=mark_networks,
     ),
@@ -713,7 +661,8 @@ TABLES: dict[str, Pivot] = {
         ("problem",),
         by_problem,
         titled(paper.PARAMETER_RANGES["poisson"]),
-        published=lambda problem, model: span(paper.PARAMETER_RANGES[problem][model]),
+        lambda results, budget, problem, model: span(paper.PARAMETER_RANGES[problem][model]),
+        by_budget=False,
     ),
     **{f"table-{n}": hyper_parameters(n, m) for n, m in paper.HYPER_PARAMETER_TABLES.items()},
 }

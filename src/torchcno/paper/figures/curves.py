@@ -16,7 +16,6 @@ from torchcno.paper.figures.picture import (
     Picture,
     absent,
     compared,
-    covered,
     study_command,
 )
 from torchcno.paper.files import AUDITS, MODES, SEARCHES
@@ -27,18 +26,17 @@ from torchcno.paper.studies import (
     EFFICIENCY,
     FLOW,
     SMALL_CNO,
-    complexity,
+    STUDIES,
     efficiency,
     planned,
     scaling_series,
-    spectra,
 )
 from torchcno.paper.tables import (
     complete_rows,
     fit_law,
+    law_numbers,
     problem_title,
     ranks,
-    rounded,
     series_errors,
     series_title,
 )
@@ -104,10 +102,10 @@ def draw_ranks(ours: Mapping[str, list[int]], published: Mapping[str, list[int]]
 
 def resolution_picture(results: Results) -> Iterator[Picture]:
     """Figure 2, right."""
-    for problem in covered(results, [FLOW]):
-        records = {n: results.finished[r.name] for n, r in compared(results, problem).items()}
+    for problem in results.problems([FLOW]):
+        records = compared(results, problem)
         curves = [curve for n, record in records.items() if (curve := record.resolutions(n))]
-        foreign = tuple(n for n, record in records.items() if record.is_foreign(RESOLUTIONS.file))
+        foreign = tuple(n for n, record in records.items() if RESOLUTIONS.file in record["foreign"])
         lacking = absent(results, problem, [curve.name for curve in curves])
         yield Picture(
             "figure-2-right",
@@ -124,11 +122,10 @@ def resolution_picture(results: Results) -> Iterator[Picture]:
 def spectra_pictures(results: Results) -> Iterator[Picture]:
     """Figure 2, left, and figure 7."""
     numbers = {FLOW: "Figure 2, left", "poisson": "Figure 7"}
-    plans = (spectra(budget) for budget in results.budgets)
-    for problem in dict.fromkeys(run.config.problem.name for plan in plans for run in plan):
-        records = {n: results.finished[r.name] for n, r in compared(results, problem).items()}
+    for problem in results.problems(numbers):
+        records = compared(results, problem)
         found = {name: one for name, record in records.items() if (one := record.spectra())}
-        foreign = tuple(name for name, record in records.items() if record.is_foreign(SPECTRA.file))
+        foreign = tuple(n for n, record in records.items() if SPECTRA.file in record["foreign"])
         yield Picture(
             f"spectra-{problem}",
             numbers[problem],
@@ -152,10 +149,10 @@ def truth_spectra(results: Results) -> Iterator[Picture]:
     found = {
         problem_title(run.config.problem.name): one
         for budget in reversed(results.budgets)
-        for run in complexity(budget)
+        for run in STUDIES["complexity"].runs(budget)
         if (record := results.record(run)) and (one := record.spectra())
     }
-    whole = len(found) == len(covered(results, ["vorticity", FLOW]))
+    whole = len(found) == len(results.problems(["vorticity", FLOW]))
     yield Picture(
         "figure-25",
         "Figure 25",
@@ -195,13 +192,12 @@ def scaling_pictures(results: Results) -> Iterator[Picture]:
 
 
 def _scaling_numbers(errors: Mapping[int, float]) -> dict[str, Any]:
-    law = fit_law(errors)
-    needed = law and law.samples_for_one_percent
+    rate, samples = law_numbers(errors)
     return {
         "samples": list(errors),
         "errors_percent": list(errors.values()),
-        "rate": law and rounded(law.rate),
-        "samples_for_one_percent": needed and rounded(needed),
+        "rate": rate,
+        "samples_for_one_percent": samples,
     }
 
 
@@ -310,7 +306,8 @@ def audit_pictures(results: Results) -> Iterator[Picture]:
     for path, found in results.every(AUDITS).items():
         records = {a.name: results.finished.get(a.name) for a in found}
         problem = next((record["problem"] for record in records.values() if record), None)
-        titles = {run.name: t for t, run in compared(results, problem).items()} if problem else {}
+        runs = compared(results, problem) if problem else {}
+        titles = {run.name: title for title, run in runs.items()}
         foreign = [a.name for a in found if not _is_of(a, records[a.name])]
         audits = [
             replace(a, name=titles.get(a.name, a.name)) for a in found if a.name not in foreign

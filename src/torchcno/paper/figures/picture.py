@@ -7,8 +7,9 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from torchcno.paper import published as paper
+from torchcno.paper.records import Record
 from torchcno.paper.results import Results
-from torchcno.paper.studies import Budget, PlannedRun, planned
+from torchcno.paper.studies import Budget, planned
 
 BEYOND = 99  # the place of figures that the paper does not have
 
@@ -38,34 +39,28 @@ class Picture:
 Maker = Callable[[Results], Iterator[Picture]]
 
 
-def compared(results: Results, problem: str) -> dict[str, PlannedRun]:
+def compared(results: Results, problem: str) -> dict[str, Record]:
     """The finished runs that figures of a problem compare, by their titles.
 
     The models of Table 4, each by the first budget that has it, and the CNO by every one.
     """
-    runs = {}
+    found: dict[str, Record] = {}
     for model in paper.SEEDED:
-        by_budget = {budget.name: planned(budget, problem, model) for budget in results.budgets}
-        there = {name: run for name, run in by_budget.items() if run.name in results.finished}
+        title = paper.MODEL_TITLES[model]
+        records = {b.name: results.record(planned(b, problem, model)) for b in results.budgets}
+        there = {name: record for name, record in records.items() if record is not None}
         for name in list(there)[: None if model == "cno" else 1]:
             first = name == results.budgets[0].name
-            title = paper.MODEL_TITLES[model]
-            runs[title if first else f"{title}, {name}"] = there[name]
-    return runs
+            found[title if first else f"{title}, {name}"] = there[name]
+    return found
 
 
 def absent(results: Results, problem: str, found: Iterable[str]) -> tuple[str, ...]:
     """The titles that a figure of a problem would compare, less those that it has."""
-    runs = compared(results, problem)
-    trained = {run.config.model for run in runs.values()}
-    untrained = [paper.MODEL_TITLES[model] for model in paper.SEEDED if model not in trained]
-    return tuple(title for title in (*runs, *untrained) if title not in found)
-
-
-def covered(results: Results, problems: Iterable[str]) -> list[str]:
-    """Those of `problems` that the budgets cover, or what stands in for them."""
-    names = list(problems)
-    return list(dict.fromkeys(p for budget in results.budgets for p in budget.problems(names)))
+    titles = list(compared(results, problem))
+    trained = {title.partition(",")[0] for title in titles}
+    untrained = [t for model in paper.SEEDED if (t := paper.MODEL_TITLES[model]) not in trained]
+    return tuple(title for title in (*titles, *untrained) if title not in found)
 
 
 def study_command(study: str, budget: Budget, only: str = "") -> str:

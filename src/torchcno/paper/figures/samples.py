@@ -15,11 +15,11 @@ from torchcno.paper.figures.picture import (
     Picture,
     absent,
     compared,
-    covered,
     study_command,
 )
+from torchcno.paper.records import Record
 from torchcno.paper.results import Results
-from torchcno.paper.studies import PlannedRun, planned
+from torchcno.paper.studies import planned
 from torchcno.paper.tables import SPLIT_TITLES, problem_title, rounded
 from torchcno.runs.evidence import Examples
 from torchcno.runs.pictures.drawing import HEADINGS, STYLE, Panel, field_rows, panels, strokes, tidy
@@ -27,12 +27,12 @@ from torchcno.runs.pictures.drawing import HEADINGS, STYLE, Panel, field_rows, p
 
 def distributions(results: Results) -> Iterator[Picture]:
     """Figures 5, 8, 10 …: how errors spread over samples."""
-    for problem in covered(results, paper.PROBLEM_TITLES):
+    for problem in results.problems():
         kept: dict[str, dict[str, Any]] = {
             title: {
                 name: found
-                for name, run in compared(results, problem).items()
-                if (found := results.finished[run.name].sample_errors(split)) is not None
+                for name, record in compared(results, problem).items()
+                if (found := record.sample_errors(split)) is not None
             }
             for split, title in HEADINGS.items()
         }
@@ -103,20 +103,20 @@ def draw_distributions(errors: Mapping[str, Mapping[str, NDArray[Any]]]) -> Figu
 
 def examples(results: Results) -> Iterator[Picture]:
     """Figures 6, 9, 11 …: one sample in and one out of distribution."""
-    for problem in covered(results, paper.PROBLEM_TITLES):
-        runs = compared(results, problem)
+    for problem in results.problems():
+        records = compared(results, problem)
         found = in_every_split(
-            {title: _examples(results, runs, split) for split, title in SPLIT_TITLES.items()}
+            {title: _examples(records, split) for split, title in SPLIT_TITLES.items()}
         )
         errors = {
             title: {
                 name: float(values[0])
-                for name, run in runs.items()
-                if (values := results.finished[run.name].sample_errors(split)) is not None
+                for name, record in records.items()
+                if (values := record.sample_errors(split)) is not None
             }
             for split, title in SPLIT_TITLES.items()
         }
-        number = paper.SAMPLE_FIGURES[problem]
+        number = paper.DISTRIBUTION_FIGURES[problem] + 1
         yield Picture(
             f"figure-{number}",
             f"Figure {number}",
@@ -131,12 +131,11 @@ def examples(results: Results) -> Iterator[Picture]:
         )
 
 
-def _examples(results: Results, runs: Mapping[str, PlannedRun], split: str) -> dict[str, Examples]:
+def _examples(records: Mapping[str, Record | None], split: str) -> dict[str, Examples]:
     return {
         name: some
-        for name, run in runs.items()
-        if (record := results.record(run)) is not None
-        and (some := record.examples(split)) is not None
+        for name, record in records.items()
+        if record is not None and (some := record.examples(split)) is not None
     }
 
 
@@ -173,17 +172,18 @@ def _error_title(relative: float | None) -> str:
 def failures(results: Results) -> Iterator[Picture]:
     """Figure 12: models that do not generalise."""
     problem, budget = "smooth-transport", results.budgets[0]
-    runs = {
-        paper.MODEL_TITLES[model]: planned(budget, problem, model) for model in ("deeponet", "ffnn")
+    records = {
+        paper.MODEL_TITLES[model]: results.record(planned(budget, problem, model))
+        for model in ("deeponet", "ffnn")
     }
-    found = _examples(results, runs, "ood")
+    found = _examples(records, "ood")
     yield Picture(
         "figure-12",
         "Figure 12",
         f"{problem_title(problem)}: a sample out of distribution",
         partial(draw_failures, found) if found else None,
         study_command("table1", budget, f"{problem}-*"),
-        absent=tuple(title for title in runs if title not in found),
+        absent=tuple(title for title in records if title not in found),
     )
 
 
@@ -199,7 +199,7 @@ def draw_failures(models: Mapping[str, Examples]) -> Figure:
 
 def data(results: Results) -> Iterator[Picture]:
     """Figures 28 to 35: samples of the data, which every first run of a network keeps."""
-    for problem in covered(results, paper.PROBLEM_TITLES):
+    for problem in results.problems():
         runs = (planned(b, problem, m) for b in results.budgets for m in paper.COMPARED)
         record = next(filter(None, map(results.record, runs)), None)
         found = {

@@ -133,13 +133,14 @@ def templates(**options: Any) -> Environment:
 
 def latex(tables: list[Table]) -> str:
     """All tables for \\input, with booktabs; ours in black, the paper's beside them in grey."""
-    marks = {"block": ("<%", "%>"), "variable": ("<<", ">>"), "comment": ("<#", "#>")}
-    strings = {
-        f"{what}_{end}_string": mark
-        for what, pair in marks.items()
-        for end, mark in zip(("start", "end"), pair, strict=True)
-    }
-    environment = templates(**strings)
+    environment = templates(
+        block_start_string="<%",
+        block_end_string="%>",
+        variable_start_string="<<",
+        variable_end_string=">>",
+        comment_start_string="<#",
+        comment_end_string="#>",
+    )
     environment.filters["tex"] = escape_tex
     return environment.get_template("tables.tex.j2").render(tables=tables)
 
@@ -149,18 +150,17 @@ TEX = {
     "³": r"$^3$", "τ": r"$\tau$", "≤": r"$\leq$", "^": r"\^{}", "×": r"$\times$",
     "γ": r"$\gamma$", "“": "``", "”": "''",
 }  # fmt: skip
-SYMBOL = re.compile(r"\b([A-Za-z])_(\w+)")  # N_σ, c_h, N_tap
+SYMBOL = re.compile(r"\b([A-Za-z])_(\w+)|.")  # N_σ, c_h, N_tap; else any character
 
 
 def escape_tex(text: str) -> str:
     """Text for LaTeX, with the paper's symbols as mathematics."""
-    before, *rest = SYMBOL.split(text)
-    escaped = _escape(before)
-    for letter, index, after in zip(*(iter(rest),) * 3, strict=True):
-        index = r"\sigma" if index == "σ" else rf"\mathrm{{{index}}}"
-        escaped += f"${letter}_{{{index}}}$" + _escape(after)
-    return escaped
 
+    def escape(found: re.Match[str]) -> str:
+        letter, index = found.groups()
+        if letter is None:
+            return TEX.get(found[0], found[0])
+        below = r"\sigma" if index == "σ" else rf"\mathrm{{{index}}}"
+        return f"${letter}_{{{below}}}$"
 
-def _escape(text: str) -> str:
-    return "".join(TEX.get(character, character) for character in text)
+    return SYMBOL.sub(escape, text)
