@@ -168,7 +168,7 @@ def launch_forward(
     x: Tensor, bias: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
 ) -> Tensor:
     """Σ x for float32 fields in one or two dimensions."""
-    up_r, up_c, down_r, down_c = _axes(ups, downs)
+    (up_r, up_c), (down_r, down_c) = ([_ONE, *axes][-2:] for axes in (ups, downs))
     samples, groups, offset, slopes = _prepare(x, bias, up_r, sigma)
     y = np.empty((len(groups), len(down_r), len(down_c), groups.shape[3]), np.float32)
     matrices = _rows(up_r), _rows(up_c), _rows(down_r, transposed=True), _rows(down_c)
@@ -184,7 +184,7 @@ def launch_backward(
     dy: Tensor, x: Tensor, bias: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
 ) -> tuple[Tensor, Tensor]:
     """(dx, db)."""
-    up_r, up_c, down_r, down_c = _axes(ups, downs)
+    (up_r, up_c), (down_r, down_c) = ([_ONE, *axes][-2:] for axes in (ups, downs))
     samples, groups, offset, slopes = _prepare(x, bias, up_r, sigma)
     dy_groups, dx = _groups(dy, samples), np.empty_like(groups)
     matrices = (_rows(up_r), _rows(up_c), *(_rows(m, True) for m in (up_c, down_r, down_c)))
@@ -197,12 +197,7 @@ def launch_backward(
     return fields, fields.sum((0, *range(2, x.ndim)))
 
 
-def _axes(ups: Sequence[Tensor], downs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """U and D of rows and columns; a line is a plane of one row."""
-    return (*ups, *downs) if len(ups) == 2 else (_ONE, *ups, _ONE, *downs)
-
-
-_ONE = torch.ones(1, 1)
+_ONE = torch.ones(1, 1)  # U and D of rows, where a line is a plane of one row
 
 
 def _prepare(

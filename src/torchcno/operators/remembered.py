@@ -19,7 +19,9 @@ def remember(make: Callable[[], Made], what: Hashable, *matrices: Tensor) -> Mad
     """
     first = matrices[0]
     known: dict[Any, tuple[Made, list[Tensor]]] = _known.setdefault(first, {})
-    key = (what, *((id(matrix), _version(matrix)) for matrix in matrices))
+    # `_version` counts changes in place; inference tensors have none.
+    versions = (0 if matrix.is_inference() else matrix._version for matrix in matrices)
+    key = (what, *map(id, matrices), *versions)
     if key not in known:
         # The other matrices are kept, so that no new ones come to have their addresses.
         made = make(), [matrix for matrix in matrices if matrix is not first]
@@ -28,8 +30,3 @@ def remember(make: Callable[[], Made], what: Hashable, *matrices: Tensor) -> Mad
             return made[0]
         known[key] = made
     return known[key][0]
-
-
-def _version(matrix: Tensor) -> int:
-    """How often `matrix` was changed in place; inference tensors do not count that."""
-    return 0 if matrix.is_inference() else matrix._version
