@@ -38,7 +38,7 @@ CHECKED = (
     "torchcno.operators.resampling",
     "torchcno.operators.row_plans",
     "torchcno.operators.streams",
-    "torchcno.operators.versions",
+    "torchcno.operators.remembered",
     "torchcno.operators.windows",
     "torchcno.models",
     "torchcno.problems",

@@ -326,9 +326,11 @@ class TestBadInput:
 
     def test_of_fields(self):
         model = CNO(SMALL)
-        with pytest.raises(ValueError, match=r"shape \(1, 16, 16\); give \(batch, 1, y, x\)"):
+        with pytest.raises(ValueError, match=r"3 axes; give \(batch, channel, y, x\)"):
             model(torch.zeros(1, 16, 16))
-        with pytest.raises(ValueError, match="has 3 channels; this model takes in_channels=1"):
+        with pytest.raises(
+            ValueError, match="has 3 channels, but the model takes 1; build it with in_channels=3"
+        ):
             model(torch.zeros(1, 3, 16, 16))
         with pytest.raises(ValueError, match=r"dtype torch\.int64; give .* u\.float\(\)"):
             model(torch.zeros(1, 1, 16, 16, dtype=torch.int64))

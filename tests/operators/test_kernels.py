@@ -211,6 +211,7 @@ def test_what_neither_fits_nor_can_be_streamed_is_matrix_products(monkeypatch):
     check_launches(*fields((16,)), *matrices((16,), (16,)))
 
 
+@interpreted
 def test_large_planes_go_row_by_row_where_they_can(monkeypatch):
     monkeypatch.setattr(kernels, "_arithmetic", lambda x: "tf32")
     for size, filter, streams in (
@@ -223,29 +224,29 @@ def test_large_planes_go_row_by_row_where_they_can(monkeypatch):
         both = matrices((size, 8), (size, 8), "even", filter=filter)
         local = isinstance(filter, WindowedSinc)
         assert kernels.is_whole(x, *both, local) == (streams is False)
-        whole, arithmetic, plan = kernels._way(x, *both, "relu", row_plans.forward_plan, norm=None)
-        assert (whole, plan is not None) == (streams is False, streams is True)
-        assert arithmetic == ("fp16" if whole else "tf32")
+        launch = kernels.find_launch(x, *both, "relu", norm=None, backward=False)
+        assert (launch is None) == (streams is None)
+        if launch is not None:
+            assert ("STRIP" in launch.sizes) == streams
+            assert launch.sizes["ARITHMETIC"] == ("tf32" if streams else "fp16")
 
 
 def test_a_plan_is_made_once_and_follows_changes_of_its_matrices():
     ups, downs = matrices((16, 16), (16, 16))
-    plan = row_plans.forward_plan(ups, downs, Tensor.float)
-    assert row_plans.forward_plan(ups, downs, Tensor.float) is plan
+    plan = row_plans.find_plan(ups, downs, Tensor.float, backward=False)
+    assert row_plans.find_plan(ups, downs, Tensor.float, backward=False) is plan
     ups[1].mul_(3)
-    changed = row_plans.forward_plan(ups, downs, Tensor.float)
+    changed = row_plans.find_plan(ups, downs, Tensor.float, backward=False)
     assert torch.equal(changed.tables[2], 3 * plan.tables[2])
     assert torch.equal(changed.tables[0], plan.tables[0])
 
 
 def test_a_plan_goes_with_its_matrices():
     (up, _), downs = matrices((16, 16), (16, 16))
-    known, freed = len(row_plans._known), weakref.ref(up)
-    row_plans.forward_plan([up, up], downs, Tensor.float)
-    assert len(row_plans._known) == known + 1
-    del up
-    assert freed() is None
-    assert len(row_plans._known) == known
+    plan = row_plans.find_plan([up, up], downs, Tensor.float, backward=False)
+    freed = [weakref.ref(tensor) for tensor in (up, downs[1], plan.tables[0])]
+    del up, downs, plan
+    assert [reference() for reference in freed] == [None] * 3
 
 
 @pytest.fixture

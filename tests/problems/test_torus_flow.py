@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from torchcno.problems.torus_flow import TorusFlow, torus_flow
+from torchcno.problems.torus_flow import torus_flow
 
 
 def band_limited(n: int, k_max: int, seed: int = 0) -> Tensor:
@@ -18,7 +18,7 @@ def band_limited(n: int, k_max: int, seed: int = 0) -> Tensor:
 
 @pytest.mark.parametrize("n", [16, 17])
 def test_coefficients_and_values_are_inverse(n: int) -> None:
-    flow = TorusFlow.on(n, torch.device("cpu"))
+    flow = torus_flow(n, torch.device("cpu"))
     field = band_limited(n, flow.K)
     torch.testing.assert_close(flow.values(flow.coefficients(field), n), field)
     finer = flow.values(flow.coefficients(field), 3 * n)
@@ -26,7 +26,7 @@ def test_coefficients_and_values_are_inverse(n: int) -> None:
 
 
 def test_velocity_and_vorticity_are_inverse() -> None:
-    flow = TorusFlow.on(16, torch.device("cpu"))
+    flow = torus_flow(16, torch.device("cpu"))
     psi_hat = flow.coefficients(band_limited(16, 7))
     k_x, k_y = flow.k
     u, v = flow.values(1j * k_y * psi_hat, 16) + 0.3, flow.values(-1j * k_x * psi_hat, 16) - 0.1
@@ -35,7 +35,7 @@ def test_velocity_and_vorticity_are_inverse() -> None:
 
 
 def test_leray_projection_removes_gradients_only() -> None:
-    flow = TorusFlow.on(16, torch.device("cpu"))
+    flow = torus_flow(16, torch.device("cpu"))
     k_x, k_y = flow.k
     phi_hat = flow.coefficients(band_limited(16, 7))
     gradient = torch.stack([flow.values(1j * k * phi_hat, 16) for k in (k_x, k_y)])[None]
@@ -46,7 +46,7 @@ def test_leray_projection_removes_gradients_only() -> None:
 @pytest.mark.parametrize("n", [16, 17])
 def test_self_advection_is_free_of_aliasing(n: int) -> None:
     """−u·∇ω formed on so many points that no product folds back, then cut to the band."""
-    flow = TorusFlow.on(n, torch.device("cpu"))
+    flow = torus_flow(n, torch.device("cpu"))
     omega_hat = flow.coefficients(band_limited(n, flow.K))[None]
     omega_hat[:, 0, 0] = 0
     mean = torch.tensor([[0.4, -0.2]], dtype=torch.complex128)
@@ -60,7 +60,7 @@ def test_self_advection_is_free_of_aliasing(n: int) -> None:
 
 
 def test_self_advection_conserves_energy_and_enstrophy() -> None:
-    flow = TorusFlow.on(32, torch.device("cpu"))
+    flow = torus_flow(32, torch.device("cpu"))
     omega_hat = flow.coefficients(band_limited(32, 15))[None]
     omega_hat[:, 0, 0] = 0
     rate = flow.self_advection(flow.velocity(omega_hat, torch.zeros(1, 2) + 0j, flow.M))
@@ -73,10 +73,10 @@ def test_self_advection_conserves_energy_and_enstrophy() -> None:
 
 def test_too_few_points_are_refused() -> None:
     with pytest.raises(ValueError, match="3 or more"):
-        TorusFlow.on(2, torch.device("cpu"))
+        torus_flow(2, torch.device("cpu"))
 
 
 def test_wavenumbers_are_angular() -> None:
-    flow = TorusFlow.on(8, torch.device("cpu"))
+    flow = torus_flow(8, torch.device("cpu"))
     assert flow.k[0, 0, 1].real.item() == pytest.approx(2 * math.pi)
     assert flow.k_squared[-1, 3].real.item() == pytest.approx(4 * math.pi**2 * 10)

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.grids import Layout
-from torchcno.models.inputs import axes, check_real
+from torchcno.models.inputs import axes, check_fields
 from torchcno.operators.activation import Activation, PointwiseActivation
 from torchcno.operators.boundary import BOUNDARIES
 from torchcno.operators.convolution import Convolution
@@ -229,11 +229,13 @@ class CNO(nn.Module):
         """G u, at the resolution of u (times out_size / size)."""
         config = self.config
         shape = tuple(u.shape[2:])
-        _check_input(u, config)
+        check_fields(u, config)
         if shape == config.size:
             return self.on_computational_grid(u)
         out_shape = _scaled(shape, config)
-        extension = _extension(config)
+        # How the data go on beyond the edge; None: as their layout suggests.
+        periodic = config.layout == "cell-centred" and config.boundary == "periodic"
+        extension: Extension | None = "periodic" if periodic else None
         v = self.on_computational_grid(resample(u, config.size, config.layout, extension))
         return resample(v, out_shape, config.layout, extension)
 
@@ -278,20 +280,6 @@ def _activation(
     )
 
 
-def _check_input(u: Tensor, config: CNOConfig) -> None:
-    space = ", ".join("zyx"[-len(config.size) :])
-    if u.ndim != 2 + len(config.size):
-        raise ValueError(
-            f"input of shape {tuple(u.shape)}; give (batch, {config.in_channels}, {space})."
-        )
-    if u.shape[1] != config.in_channels:
-        raise ValueError(
-            f"input of shape {tuple(u.shape)} has {u.shape[1]} channels; "
-            f"this model takes in_channels={config.in_channels}: (batch, channel, {space})."
-        )
-    check_real(u)
-
-
 def _scaled(shape: tuple[int, ...], config: CNOConfig) -> tuple[int, ...]:
     """The output's shape for an input of another `shape`: scaled as the computational grids are."""
     pairs = zip(shape, config.size, config.out_sizes(0), strict=True)
@@ -302,9 +290,3 @@ def _scaled(shape: tuple[int, ...], config: CNOConfig) -> tuple[int, ...]:
             "number of points; resample it first with torchcno.spectral.resample."
         )
     return tuple(n for n, _ in scaled)
-
-
-def _extension(config: CNOConfig) -> Extension | None:
-    """How the data go on beyond the edge; None: as their layout suggests."""
-    periodic = config.layout == "cell-centred" and config.boundary == "periodic"
-    return "periodic" if periodic else None

@@ -49,7 +49,7 @@ class DeepONet(nn.Module):
         self, u: Float[Tensor, "batch in_channels *space"]
     ) -> Float[Tensor, "batch out_channels *space"]:
         """The output field on the grid of u."""
-        check_fields(u, self.config.in_channels, least=1)
+        check_fields(u, self.config)
         check_size(u, self.config.size)
         return self.expand(self.branch(u), coordinates(u))
 

@@ -52,7 +52,7 @@ class FFNN(nn.Module):
         self, u: Float[Tensor, "batch in_channels *space"]
     ) -> Float[Tensor, "batch out_channels *space"]:
         """The output field on the grid of u."""
-        check_fields(u, self.config.in_channels, least=1)
+        check_fields(u, self.config)
         check_size(u, self.config.size)
         z = F.leaky_relu(self.input(u.flatten(1)))
         z = self.output(self.last(self.blocks(z)))

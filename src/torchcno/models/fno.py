@@ -193,7 +193,7 @@ class FNO(nn.Module):
         self, u: Float[Tensor, "batch in_channels *space"]
     ) -> Float[Tensor, "batch out_channels *space"]:
         """The output field on the grid of u."""
-        check_fields(u, self.config.in_channels, least=2)
+        check_fields(u, self.config, least=2)
         n_y, n_x = u.shape[2:]
         if self.config.coordinates:
             u = torch.cat([u, coordinates(u).expand(len(u), -1, -1, -1)], dim=1)

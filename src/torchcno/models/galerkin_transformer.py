@@ -63,7 +63,7 @@ class GalerkinTransformer(nn.Module):
         self, u: Float[Tensor, "batch in_channels *space"]
     ) -> Float[Tensor, "batch out_channels *space"]:
         """The output field on the grid of u."""
-        check_fields(u, self.config.in_channels, least=4)
+        check_fields(u, self.config, least=4)
         middle, coarse = scaled_sizes(u, self.config.coarsening)
         v = self.blocks(self.down(u, middle, coarse))
         v = F.silu(self.up(interpolate(v, middle)))

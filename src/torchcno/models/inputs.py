@@ -20,14 +20,6 @@ def axes(size: Any) -> tuple[int, ...]:
     return tuple(size)
 
 
-def plane(size: Any) -> tuple[int, int]:
-    """`size` as (y, x); refused where it is no plane's."""
-    size = axes(size)
-    if len(size) != 2 or min(size) < 1:
-        raise ValueError(f"size {size} is not that of a plane; give (y, x) of at least one point.")
-    return size
-
-
 @dataclass(frozen=True)
 class PlaneConfig:
     """What the configuration of every network on planes begins with."""
@@ -37,21 +29,21 @@ class PlaneConfig:
     size: tuple[int, ...] = option((64, 64), "points per axis of the training grid: y, x")
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", plane(self.size))  # from what a file can hold
+        size = axes(self.size)  # from what a file can hold
+        if len(size) != 2 or min(size) < 1:
+            raise ValueError(
+                f"size {size} is not that of a plane; give (y, x) of at least one point."
+            )
+        object.__setattr__(self, "size", size)
         check_options(self)
 
 
-def check_real(u: Tensor) -> None:
-    """Refuse fields of integers or of complex numbers."""
-    if not u.is_floating_point():
-        raise ValueError(f"input of dtype {u.dtype}; give real floating-point fields: u.float().")
-
-
-def check_fields(u: Tensor, channels: int, least: int) -> None:
-    """Refuse what is not a real (batch, `channels`, y, x) with `least` points an axis or more."""
-    if u.ndim != 4:
+def check_fields(u: Tensor, config: Any, least: int = 1) -> None:
+    """Refuse what is not a real (batch, in_channels, *space) with `least` points per axis."""
+    space, channels = ", ".join("zyx"[-len(config.size) :]), config.in_channels
+    if u.ndim != 2 + len(config.size):
         raise ValueError(
-            f"input of shape {tuple(u.shape)} has {u.ndim} axes; give (batch, channel, y, x)."
+            f"input of shape {tuple(u.shape)} has {u.ndim} axes; give (batch, channel, {space})."
         )
     if u.shape[1] != channels:
         raise ValueError(
@@ -60,10 +52,11 @@ def check_fields(u: Tensor, channels: int, least: int) -> None:
         )
     if min(u.shape[2:]) < least:
         raise ValueError(
-            f"input of {u.shape[2]} × {u.shape[3]} points is too small; "
-            f"give at least {least} points an axis."
+            f"input of {' × '.join(map(str, u.shape[2:]))} points is too small; "
+            f"give at least {least} points per axis."
         )
-    check_real(u)
+    if not u.is_floating_point():
+        raise ValueError(f"input of dtype {u.dtype}; give real floating-point fields: u.float().")
 
 
 def check_size(u: Tensor, size: tuple[int, ...]) -> None:

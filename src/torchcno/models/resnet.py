@@ -52,7 +52,7 @@ class ResNet(nn.Module):
         self, u: Float[Tensor, "batch in_channels *space"]
     ) -> Float[Tensor, "batch out_channels *space"]:
         """The output field on the grid of u."""
-        check_fields(u, self.config.in_channels, least=4)
+        check_fields(u, self.config, least=4)
         v = self.decoder(self.residual(self.encoder(u)))
         return v[:, :, : u.shape[2], : u.shape[3]]
 

@@ -55,7 +55,7 @@ class UNet(nn.Module):
         self, u: Float[Tensor, "batch in_channels *space"]
     ) -> Float[Tensor, "batch out_channels *space"]:
         """The output field on the grid of u."""
-        check_fields(u, self.config.in_channels, least=2**LEVELS)
+        check_fields(u, self.config, least=2**LEVELS)
         skips = [self.encoder[0](u)]
         for block in self.encoder[1:]:
             skips.append(block(F.max_pool2d(skips[-1], 2)))

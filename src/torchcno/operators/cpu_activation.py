@@ -24,11 +24,10 @@ import numpy as np
 import torch
 from numba import njit
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchcno.operators.layout import memory_format
+from torchcno.operators.remembered import remember
 from torchcno.operators.sigma import SIGMAS
-from torchcno.operators.versions import version
 
 TAPS = 6  # summed at once: a row of U of the paper's filter, and a vector register for each
 LANES = 64  # planes side by side, at least: enough for loops over them to be worth their start
@@ -99,25 +98,32 @@ def _scatter(out: Any, rows: Any, i: int, x: Any) -> None:
                 row[lane] += tap * x[lane]
 
 
+@inlined
+def _make_fine_row(t: Any, z: Any, i: int, x_rows: Any, offset: Any, up_r: Any, up_c: Any) -> None:
+    """t = Σ_k U_r[i, k] (X[k] + b) and z = U_c t."""
+    (total, bias), t_row = offset, t.reshape(-1)
+    _sum(t_row, up_r, i, x_rows)
+    weight = total[i]
+    for lane in range(len(t_row)):
+        t_row[lane] += weight * bias[lane]
+    _multiply(z, up_c, t)
+
+
 @compiled
 def _forward(
     x: Any, offset: Any, up_r: Any, up_c: Any, down_r_t: Any, down_c: Any, slopes: Any, y: Any
 ) -> None:
     """Y = Σ X for groups (group, rows, columns, planes)."""
-    (total, bias), (above, below) = offset, slopes
+    above, below = slopes
     t = np.empty(x.shape[2:], x.dtype)
     z = np.empty((len(up_c[0]), x.shape[3]), x.dtype)
     q = np.empty(y.shape[2:], x.dtype)
-    t_row, z_row, q_row = t.reshape(-1), z.reshape(-1), q.reshape(-1)
+    z_row, q_row = z.reshape(-1), q.reshape(-1)
     for n in range(len(x)):
         x_rows, y_rows = x[n].reshape(x.shape[1], -1), y[n].reshape(y.shape[1], -1)
         y_rows.fill(0)
         for i in range(len(up_r[0])):
-            _sum(t_row, up_r, i, x_rows)
-            weight = total[i]
-            for lane in range(len(t_row)):
-                t_row[lane] += weight * bias[lane]
-            _multiply(z, up_c, t)
+            _make_fine_row(t, z, i, x_rows, offset, up_r, up_c)
             for lane in range(len(z_row)):
                 z_row[lane] *= above if z_row[lane] > 0 else below
             _multiply(q, down_c, z)
@@ -138,7 +144,7 @@ def _backward(
     dx: Any,
 ) -> None:
     """dX: the adjoint of Σ's derivative at X, applied to dY."""
-    (total, bias), (above, below) = offset, slopes
+    above, below = slopes
     t = np.empty(x.shape[2:], x.dtype)
     z = np.empty((len(up_c[0]), x.shape[3]), x.dtype)
     e = np.empty(dy.shape[2:], x.dtype)
@@ -149,11 +155,7 @@ def _backward(
         dy_rows = dy[n].reshape(dy.shape[1], -1)
         dx_rows.fill(0)
         for i in range(len(up_r[0])):
-            _sum(t_row, up_r, i, x_rows)
-            weight = total[i]
-            for lane in range(len(t_row)):
-                t_row[lane] += weight * bias[lane]
-            _multiply(z, up_c, t)
+            _make_fine_row(t, z, i, x_rows, offset, up_r, up_c)
             _sum(e_row, down_r_t, i, dy_rows)
             _multiply(g, down_c_t, e)
             for lane in range(len(z_row)):
@@ -166,89 +168,70 @@ def launch_forward(
     x: Tensor, bias: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
 ) -> Tensor:
     """Σ x for float32 fields in one or two dimensions."""
-    up_r, up_c, down_r, down_c = _axes(ups, downs)
-    side_by_side = _side_by_side(*x.shape[:2])
-    groups = _groups(x, side_by_side)
+    (up_r, up_c), (down_r, down_c) = ([_ONE, *axes][-2:] for axes in (ups, downs))
+    samples, groups, offset, slopes = _prepare(x, bias, up_r, sigma)
     y = np.empty((len(groups), len(down_r), len(down_c), groups.shape[3]), np.float32)
-    offset = _offset(up_r, bias, side_by_side * groups.shape[2])
-    fixed = (
-        _rows(up_r),
-        _rows(up_c),
-        _rows(down_r, transposed=True),
-        _rows(down_c),
-        _slopes(sigma),
-    )
-    _in_threads(lambda part: _forward(groups[part], offset, *fixed, y[part]), len(groups))
-    return _fields(y, x, side_by_side)
+    matrices = _rows(up_r), _rows(up_c), _rows(down_r, transposed=True), _rows(down_c)
+
+    def run(part: slice) -> None:
+        _forward(groups[part], offset, *matrices, slopes, y[part])
+
+    _in_threads(run, len(groups))
+    return _fields(y, x, samples)
 
 
 def launch_backward(
     dy: Tensor, x: Tensor, bias: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
 ) -> tuple[Tensor, Tensor]:
     """(dx, db)."""
-    up_r, up_c, down_r, down_c = _axes(ups, downs)
-    side_by_side = _side_by_side(*x.shape[:2])
-    groups, dy_groups = _groups(x, side_by_side), _groups(dy, side_by_side)
-    dx = np.empty_like(groups)
-    offset = _offset(up_r, bias, side_by_side * groups.shape[2])
-    fixed = (
-        _rows(up_r),
-        _rows(up_c),
-        _rows(up_c, transposed=True),
-        _rows(down_r, transposed=True),
-        _rows(down_c, transposed=True),
-        _slopes(sigma),
-    )
-    _in_threads(
-        lambda part: _backward(dy_groups[part], groups[part], offset, *fixed, dx[part]), len(dx)
-    )
-    fields = _fields(dx, x, side_by_side)
+    (up_r, up_c), (down_r, down_c) = ([_ONE, *axes][-2:] for axes in (ups, downs))
+    samples, groups, offset, slopes = _prepare(x, bias, up_r, sigma)
+    dy_groups, dx = _groups(dy, samples), np.empty_like(groups)
+    matrices = (_rows(up_r), _rows(up_c), *(_rows(m, True) for m in (up_c, down_r, down_c)))
+
+    def run(part: slice) -> None:
+        _backward(dy_groups[part], groups[part], offset, *matrices, slopes, dx[part])
+
+    _in_threads(run, len(groups))
+    fields = _fields(dx, x, samples)
     return fields, fields.sum((0, *range(2, x.ndim)))
 
 
-def _slopes(sigma: str) -> tuple[np.float32, np.float32]:
-    """Those of σ above and below zero."""
-    above, below = SIGMAS[sigma].slopes or (np.nan, np.nan)
-    return np.float32(above), np.float32(below)
+_ONE = torch.ones(1, 1)  # U and D of rows, where a line is a plane of one row
 
 
-def _axes(ups: Sequence[Tensor], downs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """U and D of rows and columns; a line is a plane of one row."""
-    if len(ups) == 1:
-        return _ONE, ups[0], _ONE, downs[0]
-    return ups[0], ups[1], downs[0], downs[1]
+def _prepare(
+    x: Tensor, bias: Tensor, up_r: Tensor, sigma: str
+) -> tuple[int, np.ndarray, tuple[np.ndarray, ...], tuple[np.float32, ...]]:
+    """Samples of a group, the groups, what the bias adds to t, and σ's slopes above and below zero.
+
+    The bias adds a product: of Σ_k U_r[i, k] for fine row i, and of b for a row of t.
+    """
+    # As many samples make a group as fill the lanes and divide their number.
+    most = max(1, LANES // x.shape[1])
+    samples = next(n for n in range(most, 0, -1) if len(x) % n == 0)
+    groups = _groups(x, samples)
+    offset = up_r.sum(1).numpy(), np.tile(bias.detach().numpy(), samples * groups.shape[2])
+    slopes = SIGMAS[sigma].slopes or (np.nan, np.nan)
+    return samples, groups, offset, tuple(map(np.float32, slopes))
 
 
-_ONE = torch.ones(1, 1)
-
-
-def _side_by_side(samples: int, channels: int) -> int:
-    """How many samples make a group: as many as fill the lanes and divide their number."""
-    most = max(1, LANES // channels)
-    return next(n for n in range(most, 0, -1) if samples % n == 0)
-
-
-def _groups(x: Tensor, side_by_side: int) -> np.ndarray:
+def _groups(x: Tensor, samples: int) -> np.ndarray:
     """Fields as (group, rows, columns, planes of a group), contiguous."""
     x = x.detach()
-    samples = (x if x.ndim == 4 else x.unsqueeze(2)).unflatten(0, (-1, side_by_side))
-    groups: np.ndarray = samples.permute(0, 3, 4, 1, 2).flatten(3).contiguous().numpy()
+    planes = (x if x.ndim == 4 else x.unsqueeze(2)).unflatten(0, (-1, samples))
+    groups: np.ndarray = planes.permute(0, 3, 4, 1, 2).flatten(3).contiguous().numpy()
     return groups
 
 
-def _fields(groups: np.ndarray, like: Tensor, side_by_side: int) -> Tensor:
+def _fields(groups: np.ndarray, like: Tensor, samples: int) -> Tensor:
     """The inverse of `_groups`, in the memory format of `like`."""
-    planes = torch.from_numpy(groups).unflatten(3, (side_by_side, -1))
+    planes = torch.from_numpy(groups).unflatten(3, (samples, -1))
     # Samples come apart, which may copy, while the channels of each are still neighbours.
     fields = planes.permute(0, 3, 1, 2, 4).flatten(0, 1).permute(0, 3, 1, 2)
     if like.ndim == 3:
         return fields.squeeze(2).contiguous()
     return fields.contiguous(memory_format=memory_format(like))
-
-
-def _offset(up_r: Tensor, bias: Tensor, planes: int) -> tuple[np.ndarray, np.ndarray]:
-    """What the bias adds to t, as two factors: Σ_k U_r[i, k] for fine row i, b for a row of t."""
-    return up_r.sum(1).numpy(), np.tile(bias.detach().numpy(), planes)
 
 
 def _in_threads(work: Callable[[slice], None], groups: int) -> None:
@@ -262,12 +245,7 @@ def _in_threads(work: Callable[[slice], None], groups: int) -> None:
         one.result()
 
 
-@lru_cache(maxsize=1)
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads)
-
-
-_known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+_pool = lru_cache(maxsize=1)(ThreadPoolExecutor)
 
 
 def _rows(matrix: Tensor, transposed: bool = False) -> Rows:
@@ -275,9 +253,8 @@ def _rows(matrix: Tensor, transposed: bool = False) -> Rows:
 
     Up to a multiple of `TAPS`, zeros follow, at the place of the row's first tap.
     """
-    cache = _known.setdefault(matrix, {})
-    key = transposed, version(matrix)
-    if key not in cache:
+
+    def make() -> Rows:
         dense = (matrix.T if transposed else matrix).numpy()
         most = max(1, int((dense != 0).sum(1).max()))
         order = np.argsort(dense == 0, axis=1, kind="stable")[:, :most]
@@ -285,5 +262,6 @@ def _rows(matrix: Tensor, transposed: bool = False) -> Rows:
         value = np.pad(np.take_along_axis(dense, order, axis=1), padding)
         index = np.where(value == 0, order[:, :1], np.pad(order, padding))
         # Unsigned: none of them counts from the end, and nothing has to look whether it does.
-        cache[key] = index.astype(np.uintp), value
-    return cache[key]
+        return index.astype(np.uintp), value
+
+    return remember(make, ("rows", transposed), matrix)

@@ -18,16 +18,17 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchcno.operators import row_plans
 from torchcno.operators.layout import memory_format
+from torchcno.operators.remembered import remember
 from torchcno.operators.row_plans import power_of_two
 from torchcno.operators.sigma import SIGMAS
-from torchcno.operators.versions import version
 
 Arithmetic = Literal["fp32", "tf32", "fp16", "bf16"]
+PerAxis = Sequence[Tensor]  # one matrix per axis
 
 # Points an axis that fit on chip, by dimension; exact products hold every factor in two parts.
 LARGEST = {1: 256, 2: 128}
@@ -53,9 +54,7 @@ class Normalisation(NamedTuple):
 _HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
-def is_supported(
-    x: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str, local: bool
-) -> bool:
+def is_supported(x: Tensor, ups: PerAxis, downs: PerAxis, sigma: str, local: bool) -> bool:
     """Whether the fused operator is the faster way: by device, type, dimension, size and σ.
 
     A decision by metadata alone, so that it can be traced; `local` says that the matrices are
@@ -73,39 +72,19 @@ def is_supported(
     return local and _runs_on_cpu(x, sigma)
 
 
-def fits_on_chip(x: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor]) -> bool:
+def fits_on_chip(x: Tensor, ups: PerAxis, downs: PerAxis) -> bool:
     """Whether whole planes, or lines, fit on chip, in the arithmetic that is set now."""
     largest = LARGEST_EXACT if _arithmetic(x) == "fp32" else LARGEST
     return _longest(ups, downs) <= largest.get(len(ups), 0)
 
 
-def is_whole(x: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], local: bool) -> bool:
+def is_whole(x: Tensor, ups: PerAxis, downs: PerAxis, local: bool) -> bool:
     """Whether planes, or lines, are taken whole, and may be normalised on the way."""
-    return fits_on_chip(x, ups, downs) and (not local or _is_preferred(ups, downs))
+    preferred = not local or _longest(ups, downs) <= LARGEST_PREFERRED.get(len(ups), 0)
+    return preferred and fits_on_chip(x, ups, downs)
 
 
-def _is_preferred(ups: Sequence[Tensor], downs: Sequence[Tensor]) -> bool:
-    return _longest(ups, downs) <= LARGEST_PREFERRED.get(len(ups), 0)
-
-
-def _way(
-    x: Tensor,
-    ups: Sequence[Tensor],
-    downs: Sequence[Tensor],
-    sigma: str,
-    plan: Callable[..., row_plans.Plan | None],
-    norm: Normalisation | None,
-) -> tuple[bool, Arithmetic, row_plans.Plan | None]:
-    """Whether planes are taken whole, by which products, and else the plan for row by row."""
-    arithmetic, fits = _arithmetic(x), fits_on_chip(x, ups, downs)
-    planned = None
-    if norm is None and not (fits and _is_preferred(ups, downs)):
-        planned = plan(ups, downs, ROUNDINGS[arithmetic])
-    whole = fits and planned is None
-    return whole, _scaled(arithmetic, sigma) if whole else arithmetic, planned
-
-
-def _longest(ups: Sequence[Tensor], downs: Sequence[Tensor]) -> int:
+def _longest(ups: PerAxis, downs: PerAxis) -> int:
     return max(*(up.shape[1] for up in ups), *(down.shape[0] for down in downs))
 
 
@@ -115,9 +94,7 @@ def _runs_on_cpu(x: Tensor, sigma: str) -> bool:
     return on_cpu and x.ndim <= 4 and SIGMAS[sigma].slopes is not None
 
 
-def fused_activation(
-    x: Tensor, bias: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
-) -> Tensor:
+def fused_activation(x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str) -> Tensor:
     """D σ(U (x + b)) with one matrix of U and of D an axis; σ by its name.
 
     x (batch, channel, *space) float32, float16 or bfloat16, in either memory format; the result
@@ -132,9 +109,7 @@ def fused_activation(
 
 
 @torch.library.custom_op("torchcno::filtered_activation", mutates_args=())
-def _forward(
-    x: Tensor, bias: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
-) -> Tensor:
+def _forward(x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str) -> Tensor:
     if not _runs_on_cpu(x, sigma):
         return dense_activation(x, bias, ups, downs, sigma)
     from torchcno.operators import cpu_activation
@@ -144,12 +119,7 @@ def _forward(
 
 @torch.library.custom_op("torchcno::filtered_activation_backward", mutates_args=())
 def _backward(
-    dy: Tensor,
-    x: Tensor,
-    bias: Tensor,
-    ups: Sequence[Tensor],
-    downs: Sequence[Tensor],
-    sigma: str,
+    dy: Tensor, x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str
 ) -> tuple[Tensor, Tensor]:
     if not _runs_on_cpu(x, sigma):
         return _dense_backward(dy, x, bias, ups, downs, sigma)
@@ -177,9 +147,7 @@ def _differentiate(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
 _forward.register_autograd(_differentiate, setup_context=_save)
 
 
-def dense_activation(
-    x: Tensor, bias: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
-) -> Tensor:
+def dense_activation(x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str) -> Tensor:
     """The same by products with whole matrices."""
     # Imported here: `activation` chooses between its own definition and this module.
     from torchcno.operators.activation import filtered_activation
@@ -191,19 +159,14 @@ def dense_activation(
 
 
 def _dense_backward(
-    dy: Tensor,
-    x: Tensor,
-    bias: Tensor,
-    ups: Sequence[Tensor],
-    downs: Sequence[Tensor],
-    sigma: str,
+    dy: Tensor, x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str
 ) -> tuple[Tensor, Tensor]:
     vjp = torch.func.vjp(lambda x, bias: dense_activation(x, bias, ups, downs, sigma), x, bias)[1]
     dx, dbias = vjp(dy)
     return dx.contiguous(memory_format=memory_format(x)), dbias.contiguous()
 
 
-def _empty_output(x: Tensor, downs: Sequence[Tensor]) -> Tensor:
+def _empty_output(x: Tensor, downs: PerAxis) -> Tensor:
     shape = (*x.shape[:2], *(down.shape[0] for down in downs))
     return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=memory_format(x))
 
@@ -320,11 +283,51 @@ BLOCKS: Table = WIDE_BLOCKS | {
 LINES = Blocks(planes=32, fine_rows=1, fine_columns=32, warps=4)
 
 
+class Launch(NamedTuple):
+    """A program for all planes, and what it is given besides the fields and the bias."""
+
+    program: Callable[..., object]
+    tables: tuple[Any, ...]  # after what it reads
+    planes: tuple[int, ...]  # after what it writes: their number, where it is asked for
+    sizes: dict[str, Any]  # that it is compiled for
+    parts: int = 1  # that a plane's sums come in
+
+
+def find_launch(
+    x: Tensor, ups: PerAxis, downs: PerAxis, sigma: str, norm: Normalisation | None, backward: bool
+) -> Launch | None:
+    """The program for fields x; None: they neither fit on chip nor can go row by row."""
+    from torchcno.operators import triton_activation, triton_rows
+
+    direction = "backward" if backward else "forward"
+    planes = x.shape[0] * x.shape[1]
+    arithmetic, plan = _arithmetic(x), None
+    if norm is None and not is_whole(x, ups, downs, local=True):
+        plan = row_plans.find_plan(ups, downs, ROUNDINGS[arithmetic], backward)
+    if plan is not None:
+        program = getattr(triton_rows, direction)[plan.grid(planes)]
+        names = {"SIGMA": sigma, "ARITHMETIC": arithmetic}
+        sizes = _field_sizes(x, downs) | plan.sizes | names
+        return Launch(program, plan.tables, (planes,), sizes, plan.strips * plan.tiles)
+    if not fits_on_chip(x, ups, downs):
+        return None
+    if arithmetic == "tf32" and SIGMAS[sigma].scales:
+        arithmetic = "fp16"  # programs that hold all of a plane know its largest value
+    sizes = _cut(x, ups, downs, arithmetic, backward) | {"SIGMA": sigma, "ARITHMETIC": arithmetic}
+    matrices = _operands(ups, downs, sizes, arithmetic)
+    grid = (-(-planes // sizes["P"]),)
+    if len(ups) == 1:
+        program = getattr(triton_activation, f"{direction}_1d")[grid]
+        return Launch(program, matrices, (planes,), sizes)
+    program = getattr(triton_activation, f"{direction}_2d")[grid]
+    return Launch(program, (*_normalisation(norm), *matrices), (), sizes)
+
+
 def launch_forward(
     x: Tensor,
     bias: Tensor,
-    ups: Sequence[Tensor],
-    downs: Sequence[Tensor],
+    ups: PerAxis,
+    downs: PerAxis,
     sigma: str,
     norm: Normalisation | None = None,
 ) -> Tensor:
@@ -332,27 +335,12 @@ def launch_forward(
 
     `norm` comes before the bias; only planes that fit on chip can have it.
     """
-    from torchcno.operators import triton_activation, triton_rows
-
     x, bias = x.contiguous(memory_format=memory_format(x)), bias.contiguous()
+    launch = find_launch(x, ups, downs, sigma, norm, backward=False)
+    if launch is None:
+        return dense_activation(x, bias, ups, downs, sigma)
     y = _empty_output(x, downs)
-    planes = x.shape[0] * x.shape[1]
-    whole, arithmetic, plan = _way(x, ups, downs, sigma, row_plans.forward_plan, norm)
-    names = {"SIGMA": sigma, "ARITHMETIC": arithmetic}
-    if plan is not None:
-        sizes = _plane_sizes(x, downs) | plan.sizes
-        triton_rows.forward[plan.grid(planes)](x, bias, *plan.tables, y, planes, **sizes, **names)
-    elif not whole:
-        y = dense_activation(x, bias, ups, downs, sigma)
-    elif len(ups) == 1:
-        grid, sizes = _cut_lines(x, ups, downs)
-        matrices = _operands(ups, downs, sizes, arithmetic)
-        triton_activation.forward_1d[grid](x, bias, *matrices, y, planes, **sizes, **names)
-    else:
-        grid, sizes = _cut_planes(x, ups, downs, arithmetic, backward=False)
-        matrices = _operands(ups, downs, sizes, arithmetic)
-        given = (x, bias, *_normalisation(norm), *matrices)
-        triton_activation.forward_2d[grid](*given, y, **sizes, **names)
+    launch.program(x, bias, *launch.tables, y, *launch.planes, **launch.sizes)
     return y
 
 
@@ -360,41 +348,22 @@ def launch_backward(
     dy: Tensor,
     x: Tensor,
     bias: Tensor,
-    ups: Sequence[Tensor],
-    downs: Sequence[Tensor],
+    ups: PerAxis,
+    downs: PerAxis,
     sigma: str,
     norm: Normalisation | None = None,
 ) -> tuple[Tensor, ...]:
     """(dX, db) by a Triton program; with a `norm` (dX, db, dγ), and dβ is db."""
-    from torchcno.operators import triton_activation, triton_rows
-
     x, bias = x.contiguous(memory_format=memory_format(x)), bias.contiguous()
     dy = dy.contiguous(memory_format=memory_format(x))
-    dx = torch.empty_like(x)
-    planes = x.shape[0] * x.shape[1]
-    whole, arithmetic, plan = _way(x, ups, downs, sigma, row_plans.backward_plan, norm)
-    names = {"SIGMA": sigma, "ARITHMETIC": arithmetic}
-    if plan is None and not whole:
+    launch = find_launch(x, ups, downs, sigma, norm, backward=True)
+    if launch is None:
         return _dense_backward(dy, x, bias, ups, downs, sigma)
+    dx = torch.empty_like(x)
     # Sums of parts of planes instead of atomic additions: the same result every time.
-    parts = 1 if plan is None else plan.strips * plan.tiles
     kinds = 1 if norm is None else 2
-    sums = torch.empty(kinds, parts, *x.shape[:2], dtype=torch.float32, device=x.device)
-    if plan is not None:
-        sizes = _plane_sizes(x, downs) | plan.sizes
-        triton_rows.backward[plan.grid(planes)](
-            dy, x, bias, *plan.tables, dx, sums, planes, **sizes, **names
-        )
-    elif len(ups) == 1:
-        grid, sizes = _cut_lines(x, ups, downs)
-        matrices = _operands(ups, downs, sizes, arithmetic)
-        programs = triton_activation.backward_1d
-        programs[grid](dy, x, bias, *matrices, dx, sums, planes, **sizes, **names)
-    else:
-        grid, sizes = _cut_planes(x, ups, downs, arithmetic, backward=True)
-        matrices = _operands(ups, downs, sizes, arithmetic)
-        given = (dy, x, bias, *_normalisation(norm), *matrices)
-        triton_activation.backward_2d[grid](*given, dx, sums, **sizes, **names)
+    sums = torch.empty(kinds, launch.parts, *x.shape[:2], dtype=torch.float32, device=x.device)
+    launch.program(dy, x, bias, *launch.tables, dx, sums, *launch.planes, **launch.sizes)
     sums = sums.sum((1, 2)).to(bias.dtype)
     if norm is not None:
         _launch_normalisation_backward(dx, x, sums, norm)
@@ -423,71 +392,38 @@ def _normalisation(norm: Normalisation | None) -> tuple[Tensor | float | None, .
     return *(vector.contiguous() for vector in norm[:4]), norm.eps
 
 
-def _plane_sizes(x: Tensor, downs: Sequence[Tensor]) -> dict[str, Any]:
-    return {
-        "C": x.shape[1],
-        "H": x.shape[2],
-        "W": x.shape[3],
-        "H_OUT": len(downs[0]),
-        "W_OUT": len(downs[1]),
-        "CHANNELS_LAST": memory_format(x) == torch.channels_last,
-    }
+def _field_sizes(x: Tensor, downs: PerAxis) -> dict[str, Any]:
+    """Channels and points of the input and of the output, and the layout of planes."""
+    axes = "HW"[-len(downs) :]
+    sizes: dict[str, Any] = {"C": x.shape[1]}
+    for axis, n, down in zip(axes, x.shape[2:], downs, strict=True):
+        sizes |= {axis: n, f"{axis}_OUT": len(down)}
+    if len(axes) == 2:
+        sizes["CHANNELS_LAST"] = memory_format(x) == torch.channels_last
+    return sizes
 
 
-def _cut_planes(
-    x: Tensor,
-    ups: Sequence[Tensor],
-    downs: Sequence[Tensor],
-    arithmetic: Arithmetic,
-    backward: bool,
-) -> tuple[tuple[int], dict[str, Any]]:
-    """The number of programs, and the sizes that a 2-D program is compiled for."""
-    batch, channels, height, width = x.shape
-    channels_last = memory_format(x) == torch.channels_last
-    edges = {
-        "BH": power_of_two(height),
-        "BW": power_of_two(width),
-        "BH_OUT": power_of_two(len(downs[0])),
-        "BW_OUT": power_of_two(len(downs[1])),
-    }
-    table = BLOCKS if arithmetic in ("fp16", "bf16") else WIDE_BLOCKS
-    blocks = table[max(edges.values()), channels_last][backward]
-    most = max(1, blocks.planes // 2) if arithmetic == "fp32" else blocks.planes
-    # With channels last a program's planes are neighbouring channels, so P divides their number.
-    planes = math.gcd(most, channels if channels_last else batch * channels)
-    fine_rows = min(blocks.fine_rows, power_of_two(len(ups[0])))
-    fine_columns = min(blocks.fine_columns, power_of_two(len(ups[1])))
-    sizes = {
-        **_plane_sizes(x, downs),
-        "H_FINE": _multiple(len(ups[0]), fine_rows),
-        "W_FINE": _multiple(len(ups[1]), fine_columns),
-        **edges,
-        "BF": fine_rows,
-        "BG": fine_columns,
-        "P": planes,
-        **blocks.options,
-    }
-    return (batch * channels // planes,), sizes
-
-
-def _cut_lines(
-    x: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor]
-) -> tuple[tuple[int], dict[str, Any]]:
-    """The number of programs, and the sizes that a 1-D program is compiled for."""
-    batch, channels, width = x.shape
-    fine_columns = min(LINES.fine_columns, power_of_two(len(ups[0])))
-    sizes = {
-        "C": channels,
-        "W": width,
-        "W_FINE": _multiple(len(ups[0]), fine_columns),
-        "W_OUT": len(downs[0]),
-        "BW": power_of_two(width),
-        "BG": fine_columns,
-        "BW_OUT": power_of_two(len(downs[0])),
-        "P": LINES.planes,
-        **LINES.options,
-    }
-    return (_multiple(batch * channels, LINES.planes) // LINES.planes,), sizes
+def _cut(
+    x: Tensor, ups: PerAxis, downs: PerAxis, arithmetic: Arithmetic, backward: bool
+) -> dict[str, Any]:
+    """The sizes that a program for whole planes, or lines, is compiled for."""
+    fields, axes = _field_sizes(x, downs), "HW"[-len(ups) :]
+    edges = {f"B{n}": power_of_two(fields[n]) for a in axes for n in (a, f"{a}_OUT")}
+    blocks, planes = LINES, LINES.planes
+    if len(axes) == 2:
+        last = fields["CHANNELS_LAST"]
+        table = BLOCKS if arithmetic in ("fp16", "bf16") else WIDE_BLOCKS
+        blocks = table[max(edges.values()), last][backward]
+        most = max(1, blocks.planes // 2) if arithmetic == "fp32" else blocks.planes
+        # With channels last a program's planes are neighbouring channels: P divides their number.
+        planes = math.gcd(most, x.shape[1] if last else x.shape[0] * x.shape[1])
+    fine: dict[str, int] = {}
+    largest = {"H": ("BF", blocks.fine_rows), "W": ("BG", blocks.fine_columns)}
+    for axis, up in zip(axes, ups, strict=True):
+        name, most = largest[axis]
+        fine[name] = min(most, power_of_two(len(up)))
+        fine[f"{axis}_FINE"] = _multiple(len(up), fine[name])
+    return fields | edges | fine | {"P": planes} | blocks.options
 
 
 def _multiple(n: int, block: int) -> int:
@@ -518,45 +454,25 @@ def _is_tf32() -> bool:
 _is_tf32.__dict__["_dynamo_marked_constant"] = True
 
 
-def _scaled(arithmetic: Arithmetic, sigma: str) -> Arithmetic:
-    """How programs that hold all of a plane multiply: they know its largest value."""
-    return "fp16" if arithmetic == "tf32" and SIGMAS[sigma].scales else arithmetic
-
-
 def _operands(
-    ups: Sequence[Tensor], downs: Sequence[Tensor], sizes: dict[str, Any], arithmetic: Arithmetic
-) -> list[Tensor]:
+    ups: PerAxis, downs: PerAxis, sizes: dict[str, Any], arithmetic: Arithmetic
+) -> tuple[Tensor, ...]:
     """The matrices as the programs read them: whole blocks."""
     axes = "HW"[-len(ups) :]
-    fine = [sizes[f"{axis}_FINE"] for axis in axes]
-    shapes = [(n, sizes[f"B{axis}"]) for n, axis in zip(fine, axes, strict=True)]
-    shapes += [(sizes[f"B{axis}_OUT"], n) for n, axis in zip(fine, axes, strict=True)]
-    return [_operand(m, n, arithmetic) for m, n in zip([*ups, *downs], shapes, strict=True)]
-
-
-_known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+    shapes = [(sizes[f"{axis}_FINE"], sizes[f"B{axis}"]) for axis in axes]
+    shapes += [(sizes[f"B{axis}_OUT"], sizes[f"{axis}_FINE"]) for axis in axes]
+    both = zip([*ups, *downs], shapes, strict=True)
+    return tuple(_operand(matrix, shape, arithmetic) for matrix, shape in both)
 
 
 def _operand(matrix: Tensor, shape: tuple[int, int], arithmetic: Arithmetic) -> Tensor:
-    """`matrix` with zeros up to `shape`, rounded for the arithmetic.
+    """`matrix` with zeros up to `shape`, rounded for the arithmetic."""
 
-    Made once: matrices are constants that live as long as a model.
-    """
-    known = _known.get(matrix, {})
-    key = (shape, arithmetic, version(matrix))
-    if key not in known:
-        known = {**known, key: ROUNDINGS[arithmetic](_padded(matrix.detach(), shape))}
-        # What is made while a graph is captured holds nothing until that graph runs.
-        if not (matrix.is_cuda and torch.cuda.is_current_stream_capturing()):
-            _known[matrix] = known
-    operand: Tensor = known[key]
-    return operand
+    def make() -> Tensor:
+        rows, columns = (n - m for n, m in zip(shape, matrix.shape, strict=True))
+        return ROUNDINGS[arithmetic](F.pad(matrix.detach(), (0, columns, 0, rows)).contiguous())
 
-
-def _padded(matrix: Tensor, shape: tuple[int, int]) -> Tensor:
-    padded = matrix.new_zeros(shape)
-    padded[: matrix.shape[0], : matrix.shape[1]] = matrix
-    return padded
+    return remember(make, (shape, arithmetic), matrix)
 
 
 def _to_tf32(matrix: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ all n values of a channel that batch norm's own gradient needs:
 one more pass in place of two. With running statistics, which do not depend on x, 1/n becomes 0.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,10 +20,8 @@ from torch import Tensor, nn
 
 from torchcno.operators import kernels
 from torchcno.operators.activation import Activation
-from torchcno.operators.kernels import Normalisation
+from torchcno.operators.kernels import Normalisation, PerAxis
 from torchcno.operators.streams import current_aside, put_aside
-
-Matrices = Sequence[Tensor]  # one an axis
 
 
 def normalised_activation(
@@ -69,7 +66,10 @@ def fused(x: Tensor, norm: nn.BatchNorm2d, activation: Activation) -> Tensor:
     variance: Any = norm.running_var
     share = 0.0
     if norm.training:
-        mean, variance = batch_statistics(x.detach(), norm)
+        with put_aside(current_aside()):
+            norm.num_batches_tracked.add_(1)  # type: ignore[union-attr]
+        momentum: Any = norm.momentum
+        mean, variance = torch.batch_norm_update_stats(x.detach(), mean, variance, momentum)
         share = x.shape[1] / x.numel()
     parameters = (activation.bias, norm.weight, norm.bias)
     matrices = (activation.ups, activation.downs)
@@ -77,14 +77,6 @@ def fused(x: Tensor, norm: nn.BatchNorm2d, activation: Activation) -> Tensor:
         x, *parameters, mean, variance, norm.eps, share, *matrices, activation.sigma
     )
     return y
-
-
-def batch_statistics(x: Tensor, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
-    """μ and v of a batch; the running ones of `norm` follow, as they do in training."""
-    momentum: Any = norm.momentum
-    with put_aside(current_aside()):
-        norm.num_batches_tracked.add_(1)  # type: ignore[union-attr]
-    return torch.batch_norm_update_stats(x, norm.running_mean, norm.running_var, momentum)
 
 
 class _NormalisedActivation(torch.autograd.Function):
@@ -116,7 +108,7 @@ class _NormalisedActivation(torch.autograd.Function):
 
 
 def _dense(
-    x: Tensor, bias: Tensor, ups: Matrices, downs: Matrices, sigma: str, norm: Normalisation
+    x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str, norm: Normalisation
 ) -> Tensor:
     mean, variance, weight, shift, eps, share = norm
     if share:  # batch norm makes the statistics again, for their gradient
@@ -130,8 +122,8 @@ def _dense_backward(
     dy: Tensor,
     x: Tensor,
     bias: Tensor,
-    ups: Matrices,
-    downs: Matrices,
+    ups: PerAxis,
+    downs: PerAxis,
     sigma: str,
     norm: Normalisation,
 ) -> tuple[Tensor, ...]:

@@ -37,7 +37,12 @@ def resampling_matrix(
     """
     _check(n_in, n_out, boundary)
     if isinstance(filter, Ideal):
-        return _ideal(n_in, n_out, boundary)
+        if boundary not in get_args(spectral.Extension):
+            raise ValueError(
+                f"the ideal filter reaches over the whole line and has no {boundary} boundary; "
+                "use boundary='periodic', 'even' or 'odd', or filter=WindowedSinc()."
+            )
+        return spectral.resampling_matrix(n_in, n_out, "cell-centred", cast(Any, boundary))
     fine = torch.arange(max(n_in, n_out), dtype=torch.float64) + 0.5
     return _windowed(n_in, n_out, fine, filter, boundary)
 
@@ -116,15 +121,6 @@ def _check(n_in: int, n_out: int, boundary: str) -> None:
     if min(n_in, n_out) < 1:
         raise ValueError(f"cannot resample {n_in} points to {n_out}; use 1 or more.")
     select(BOUNDARIES, boundary, "boundary")
-
-
-def _ideal(n_in: int, n_out: int, boundary: str) -> Tensor:
-    if boundary not in get_args(spectral.Extension):
-        raise ValueError(
-            f"the ideal filter reaches over the whole line and has no {boundary} boundary; "
-            "use boundary='periodic', 'even' or 'odd', or filter=WindowedSinc()."
-        )
-    return spectral.resampling_matrix(n_in, n_out, "cell-centred", cast(Any, boundary))
 
 
 def _windowed(n_in: int, n_out: int, fine: Tensor, filter: WindowedSinc, boundary: str) -> Tensor:

@@ -2,13 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
-from torchcno.operators.versions import version
+from torchcno.operators.remembered import remember
 from torchcno.operators.windows import Cells, find_cells
 
 LARGEST_BLOCK = 64  # coarse columns that a program reads
@@ -44,68 +42,42 @@ class Plan:
         return -(-planes // self.sizes["P"]), self.strips, self.tiles
 
 
-def forward_plan(
-    ups: Sequence[Tensor], downs: Sequence[Tensor], rounding: Callable[[Tensor], Tensor]
-) -> Plan | None:
-    """The plan of `forward`; None for lines, for many taps and for odd ratios."""
-    return _remembered(_make_forward, ups, downs, rounding)
-
-
-def backward_plan(
-    ups: Sequence[Tensor], downs: Sequence[Tensor], rounding: Callable[[Tensor], Tensor]
-) -> Plan | None:
-    """The plan of `backward`, as `forward_plan`."""
-    return _remembered(_make_backward, ups, downs, rounding)
-
-
-def _make_forward(rows: "Axis", columns: "Axis", rounding: Callable[[Tensor], Tensor]) -> Plan:
-    cut = FORWARD[columns.cells.tail > 0]
-    tile = _tile(columns, columns.cells.outside, cut.tile)
-    x, y = columns.cells.inside, columns.cells.outside
-    sizes = {
-        "X_START": tile.start(x),
-        "X_STEP": tile.cells * x,
-        "Y_STEP": tile.cells * y,
-        "BX": tile.block(x, columns.up.shape[1]),
-        "BY": power_of_two(tile.cells * y),
-    }
-    tables = (
-        tile.to_fine(columns.up, x, sizes["BX"]),
-        tile.to_coarse(columns.down.T, y, sizes["BY"]),
-    )
-    return _plan(rows, rows.cells.outside, tile, tables, sizes, rounding, cut)
-
-
-def _make_backward(rows: "Axis", columns: "Axis", rounding: Callable[[Tensor], Tensor]) -> Plan:
-    cut = BACKWARD[columns.cells.tail > 0]
-    tile = _tile(columns, columns.cells.inside, cut.tile)
-    x, y = columns.cells.inside, columns.cells.outside
-    sizes = {
-        "X_START": tile.start(x),
-        "X_STEP": tile.cells * x,
-        "Y_START": tile.start(y),
-        "Y_STEP": tile.cells * y,
-        "BX": tile.block(x, columns.up.shape[1]),
-        "BY": tile.block(y, columns.down.shape[0]),
-        "B": power_of_two(tile.cells * x),
-    }
-    tables = (
-        tile.to_fine(columns.up, x, sizes["BX"]),
-        tile.to_fine(columns.down.T, y, sizes["BY"]),
-        tile.to_coarse(columns.up, x, sizes["B"]),
-    )
-    return _plan(rows, rows.cells.inside, tile, tables, sizes, rounding, cut)
-
-
-def _plan(
-    rows: "Axis",
-    results: int,
-    tile: "Tile",
-    tables: Sequence[Tensor],
-    sizes: dict[str, int],
+def find_plan(
+    ups: Sequence[Tensor],
+    downs: Sequence[Tensor],
     rounding: Callable[[Tensor], Tensor],
-    cut: Cut,
+    backward: bool,
+) -> Plan | None:
+    """The plan of `forward`, or of `backward`; None for lines, for many taps and for odd ratios."""
+
+    def make() -> Plan | None:
+        axes = []
+        for up, down in zip(ups, downs, strict=True):
+            up, down = up.detach().cpu(), down.detach().cpu()
+            if (cells := find_cells(up, down)) is None:
+                return None
+            axes.append(Axis(up, down, cells))
+        rows, columns = axes
+        plan = _make_plan(rows, columns, rounding, backward)
+        return replace(plan, tables=tuple(table.to(ups[0].device) for table in plan.tables))
+
+    return remember(make, (rounding, backward), *ups, *downs) if len(ups) == 2 else None
+
+
+def _make_plan(
+    rows: "Axis", columns: "Axis", rounding: Callable[[Tensor], Tensor], backward: bool
 ) -> Plan:
+    cut = (BACKWARD if backward else FORWARD)[columns.cells.tail > 0]
+    x, y = columns.cells.inside, columns.cells.outside
+    tile = _tile(columns, x if backward else y, cut.tile)
+    up = tile.to_fine(columns.up, x)
+    if backward:
+        down, back = tile.to_fine(columns.down.T, y), tile.to_coarse(columns.up, x)
+        tables = [up, down, back]
+        sizes = {"Y_START": tile.start(y), "BY": down.shape[1], "B": back.shape[2]}
+    else:
+        down = tile.to_coarse(columns.down.T, y)
+        tables, sizes = [up, down], {"BY": down.shape[2]}
     cells = rows.cells
     strips = -(-cells.number // cut.strip)
     shown = (-cells.reach, strips * cut.strip + 2 * cells.reach)
@@ -117,8 +89,12 @@ def _plan(
             "OUT": cells.outside,
             "R": cells.fine,
             "REACH": cells.reach,
-            "HALO": -(-cells.reach // results),
+            "HALO": -(-cells.reach // (cells.inside if backward else cells.outside)),
             "STRIP": cut.strip,
+            "X_START": tile.start(x),
+            "X_STEP": tile.cells * x,
+            "Y_STEP": tile.cells * y,
+            "BX": up.shape[1],
             "FIRST": tile.first,
             "SECOND": tile.second,
             "P": cut.planes,
@@ -173,31 +149,27 @@ class Tile:
         """The first coarse column that tile 0 reads, of an axis with so many points a cell."""
         return 0 if self.whole else -points * self.halo - self.axis.reach
 
-    def block(self, points: int, n: int) -> int:
-        """A power of two that holds the coarse columns that a tile reads."""
-        return power_of_two(n if self.whole else self._read(points))
-
-    def to_fine(self, matrix: Tensor, points: int, block: int) -> Tensor:
+    def to_fine(self, matrix: Tensor, points: int) -> Tensor:
         """(tile, block, fine): from the coarse columns that a tile reads; `matrix` (fine, n)."""
-        tiles = torch.zeros(self.number, block, self.first + self.second, dtype=matrix.dtype)
+        n = matrix.shape[1]
+        if not self.whole:
+            n = points * (self.cells + 2 * self.halo) + 2 * self.axis.reach
+        fine = self.first + self.second
+        tiles = torch.zeros(self.number, power_of_two(n), fine, dtype=matrix.dtype)
         for t in range(self.number):
             first = self.start(points) + t * self.cells * points
-            n = matrix.shape[1] if self.whole else self._read(points)
             columns = torch.arange(first, first + n).remainder(matrix.shape[1])
             tiles[t, :n, : self.fine] = self._fine_rows(matrix, t)[:, columns].T
         return tiles
 
-    def to_coarse(self, matrix: Tensor, points: int, block: int) -> Tensor:
+    def to_coarse(self, matrix: Tensor, points: int) -> Tensor:
         """(tile, fine, block): to the coarse columns that a tile is to make; `matrix` (fine, n)."""
-        tiles = torch.zeros(self.number, self.first + self.second, block, dtype=matrix.dtype)
+        n, fine = self.cells * points, self.first + self.second
+        tiles = torch.zeros(self.number, fine, power_of_two(n), dtype=matrix.dtype)
         for t in range(self.number):
-            made = self._fine_rows(matrix, t)[:, t * self.cells * points :]
-            made = made[:, : self.cells * points]
+            made = self._fine_rows(matrix, t)[:, t * n : (t + 1) * n]
             tiles[t, : self.fine, : made.shape[1]] = made
         return tiles
-
-    def _read(self, points: int) -> int:
-        return points * (self.cells + 2 * self.halo) + 2 * self.axis.reach
 
     def _fine_rows(self, matrix: Tensor, t: int) -> Tensor:
         if self.whole:
@@ -228,43 +200,3 @@ def _second(n: int) -> int:
 def power_of_two(n: int) -> int:
     """The power of two that holds n; the matrix units want 16 at least."""
     return max(16, 1 << (n - 1).bit_length())
-
-
-_known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-
-
-def _remembered(
-    make: Callable[..., Plan],
-    ups: Sequence[Tensor],
-    downs: Sequence[Tensor],
-    rounding: Callable[[Tensor], Tensor],
-) -> Plan | None:
-    """The plan, made once: matrices are constants that live as long as a model."""
-    matrices = [*ups, *downs]
-    key = (make, rounding, *((id(m), version(m)) for m in matrices))
-    plans: dict[Any, tuple[Plan | None, list[Tensor]]] = _known.setdefault(ups[0], {})
-    if key not in plans:
-        # The matrices are kept with the plan, so that no others come to have their addresses; all
-        # but the first, with which the plan is to go.
-        others = [m for m in matrices if m is not ups[0]]
-        plans[key] = _planned(make, ups, downs, rounding), others
-    return plans[key][0]
-
-
-def _planned(
-    make: Callable[..., Plan],
-    ups: Sequence[Tensor],
-    downs: Sequence[Tensor],
-    rounding: Callable[[Tensor], Tensor],
-) -> Plan | None:
-    if len(ups) != 2:
-        return None
-    axes = []
-    for up, down in zip(ups, downs, strict=True):
-        up, down = up.detach().cpu(), down.detach().cpu()
-        cells = find_cells(up, down)
-        if cells is None:
-            return None
-        axes.append(Axis(up, down, cells))
-    plan = make(*axes, rounding)
-    return replace(plan, tables=tuple(table.to(ups[0].device) for table in plan.tables))

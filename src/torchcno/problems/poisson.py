@@ -41,8 +41,4 @@ class Poisson(Problem):
 
     def solve(self, inputs: Tensor) -> Tensor:
         """u from f."""
-        return multiply_modes(self.checked(inputs), _inverse_laplacian)
-
-
-def _inverse_laplacian(k_squared: Tensor) -> Tensor:
-    return 1 / (math.pi**2 * k_squared)
+        return multiply_modes(self.checked(inputs), lambda k2: 1 / (math.pi**2 * k2))

@@ -103,10 +103,10 @@ class Problem(ABC):
         states = states.to(device)
         batches = states.split(1) if states.device.type == "cpu" else [states]
         outputs = torch.cat([self.solve(batch) for batch in batches])
-        return self._seen(states, resolution), self._seen(outputs, resolution)
-
-    def _seen(self, fields: Tensor, resolution: Resolution) -> Tensor:
-        return self.restrict(self.observe(fields), resolution).cpu()
+        inputs, outputs = (
+            self.restrict(self.observe(fields), resolution).cpu() for fields in (states, outputs)
+        )
+        return inputs, outputs
 
     def for_split(self, split: str) -> "Problem":
         """This problem with the constants of `split`."""

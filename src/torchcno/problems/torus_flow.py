@@ -28,31 +28,6 @@ class TorusFlow:
     biot_savart: Complex[Tensor, "2 M kx"]  # ω̂ to (û, v̂)
     curl_of_stress: Complex[Tensor, "2 M kx"]  # (uv, v² − u²)^ to ∂_t ω̂, zero where |k_y| > K
 
-    @classmethod
-    def on(cls, n_points: int, device: torch.device) -> "TorusFlow":
-        """The flow that n_points² samples resolve."""
-        if n_points < 3:
-            raise ValueError(f"{n_points} points an axis resolve no flow; use 3 or more.")
-        k_max, m = (n_points - 1) // 2, 3 * ((n_points + 1) // 2)
-        along_x = torch.arange(k_max + 1, dtype=torch.float64, device=device)
-        along_y = torch.fft.fftfreq(m, 1 / m, dtype=torch.float64, device=device)
-        k_y, k_x = torch.meshgrid(along_y, along_x, indexing="ij")
-        in_band = k_y.abs() <= k_max
-        k_x, k_y = 2 * math.pi * k_x, 2 * math.pi * k_y
-        k_squared = k_x**2 + k_y**2
-        k_squared[0, 0] = 1.0
-        # ∂_t ω = −curl div(u ⊗ u) = −(∂_xx − ∂_yy)(uv) − ∂_x ∂_y (v² − u²)
-        curl_of_stress = torch.stack([k_x**2 - k_y**2, k_x * k_y]) * in_band
-        return cls(
-            K=k_max,
-            M=m,
-            k=torch.stack([k_x, k_y]).to(torch.complex128),
-            k_squared=k_squared.to(torch.complex128),
-            # u = ∂_y ψ, v = −∂_x ψ with −Δψ = ω
-            biot_savart=torch.stack([1j * k_y / k_squared, -1j * k_x / k_squared]),
-            curl_of_stress=curl_of_stress.to(torch.complex128),
-        )
-
     def coefficients(self, fields: Float[Tensor, "*batch n n"]) -> Complex[Tensor, "*batch M kx"]:
         """Fourier coefficients of samples on n² points, n > 2K, cut to |k|∞ ≤ K."""
         return self._with_rows(self._transform(fields), self.M)
@@ -115,5 +90,25 @@ class TorusFlow:
 @lru_cache(maxsize=8)
 @constants()
 def torus_flow(n_points: int, device: torch.device) -> TorusFlow:
-    """`TorusFlow.on`, kept between calls."""
-    return TorusFlow.on(n_points, device)
+    """The flow that n_points² samples resolve."""
+    if n_points < 3:
+        raise ValueError(f"{n_points} points an axis resolve no flow; use 3 or more.")
+    k_max, m = (n_points - 1) // 2, 3 * ((n_points + 1) // 2)
+    along_x = torch.arange(k_max + 1, dtype=torch.float64, device=device)
+    along_y = torch.fft.fftfreq(m, 1 / m, dtype=torch.float64, device=device)
+    k_y, k_x = torch.meshgrid(along_y, along_x, indexing="ij")
+    in_band = k_y.abs() <= k_max
+    k_x, k_y = 2 * math.pi * k_x, 2 * math.pi * k_y
+    k_squared = k_x**2 + k_y**2
+    k_squared[0, 0] = 1.0
+    # ∂_t ω = −curl div(u ⊗ u) = −(∂_xx − ∂_yy)(uv) − ∂_x ∂_y (v² − u²)
+    curl_of_stress = torch.stack([k_x**2 - k_y**2, k_x * k_y]) * in_band
+    return TorusFlow(
+        K=k_max,
+        M=m,
+        k=torch.stack([k_x, k_y]).to(torch.complex128),
+        k_squared=k_squared.to(torch.complex128),
+        # u = ∂_y ψ, v = −∂_x ψ with −Δψ = ω
+        biot_savart=torch.stack([1j * k_y / k_squared, -1j * k_x / k_squared]),
+        curl_of_stress=curl_of_stress.to(torch.complex128),
+    )

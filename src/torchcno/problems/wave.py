@@ -43,7 +43,5 @@ class Wave(Problem):
 
     def solve(self, inputs: Tensor) -> Tensor:
         """u(T) from f."""
-        return multiply_modes(self.checked(inputs), self._phase)
-
-    def _phase(self, k_squared: Tensor) -> Tensor:
-        return (self.c * math.pi * self.T * k_squared.sqrt()).cos()
+        phase = self.c * math.pi * self.T
+        return multiply_modes(self.checked(inputs), lambda k2: (phase * k2.sqrt()).cos())
