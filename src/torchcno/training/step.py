@@ -64,7 +64,10 @@ def graphed_step(
     then on, and a warning says why.
     """
     _check_capturable(optimizer)
-    _allow_other_streams()
+    # Newer versions of PyTorch warn of a warm-up on a stream of its own, which is meant.
+    warn = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
+    if warn is not None:
+        warn(False)
     eager = eager_step(model, optimizer, loss_fn, loss_factor)
     pool = torch.cuda.graph_pool_handle()  # graphs never run at the same time: they share memory
     steps: dict[tuple[object, ...], Step] = {}
@@ -132,13 +135,6 @@ def _warm_up(eager: Step, model: nn.Module, optimizer: Optimizer, batch: Sequenc
         for tensor in _state(model, optimizer):
             if id(tensor) not in known:
                 tensor.zero_()
-
-
-def _allow_other_streams() -> None:
-    """Tell newer versions of PyTorch that warming up on a stream of its own is meant."""
-    warn = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
-    if warn is not None:
-        warn(False)
 
 
 def _state(model: nn.Module, optimizer: Optimizer) -> Iterator[Tensor]:
