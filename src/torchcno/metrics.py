@@ -17,12 +17,7 @@ Fields = Float[Tensor, "batch channel *space"]
 Mask = Callable[[Tensor], Tensor | None]
 
 
-def counted(mask: Mask | None, inputs: Fields) -> Tensor | None:
-    """Where outputs count for physical `inputs`; None: everywhere."""
-    return None if mask is None else mask(inputs)
-
-
-def filled(fields: Fields, counts: Tensor | None) -> Fields:
+def filled(fields: Fields, counts: Tensor | None = None) -> Fields:
     """`fields` with 1 where they do not count."""
     return fields if counts is None else torch.where(counts, fields, 1.0)
 

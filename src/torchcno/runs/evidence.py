@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchcno.evaluation.resolution import Evaluation
-from torchcno.metrics import Mask, counted, filled
+from torchcno.metrics import Mask, filled
 
 KEPT = 2  # samples of each split
 
@@ -28,7 +28,7 @@ class Examples:
     def first_of(cls, evaluation: Evaluation, mask: Mask | None) -> "Examples":
         """The first samples, with 1 where outputs do not count, as the errors are taken."""
         u, v = evaluation.fields[:KEPT]
-        counts = counted(mask, u)
+        counts = mask and mask(u)
         return cls(u, filled(v, counts), filled(evaluation.prediction[:KEPT].to(v), counts))
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
