@@ -119,7 +119,7 @@ def fit(
         raise ValueError(
             f"samples is {recipe.samples} and the training set has {len(train)}; use at most those."
         )
-    train = train.first(recipe.samples or len(train))
+    train = Pairs(*(tensor[: recipe.samples] for tensor in train.tensors))
     check_batches(recipe, len(train), fabric.world_size)
     refuse_zeros(val, "validation")
     if recipe.loss != "relative-l1":  # which is relative to a batch, the others to a sample

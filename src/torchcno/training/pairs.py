@@ -39,10 +39,6 @@ class Pairs:
         """The same pairs on `device`."""
         return Pairs(*(tensor.to(device) for tensor in self.tensors))
 
-    def first(self, n: int) -> "Pairs":
-        """The first `n` of them."""
-        return Pairs(*(tensor[:n] for tensor in self.tensors))
-
     def masked(self, mask: Mask | None, inputs: Tensor) -> "Pairs":
         """The same pairs, which count where the mask of their physical `inputs` says so.
 
