@@ -17,12 +17,7 @@ Fields = Float[Tensor, "batch channel *space"]
 Mask = Callable[[Tensor], Tensor | None]
 
 
-def counted(mask: Mask | None, inputs: Fields) -> Tensor | None:
-    """Where outputs count for physical `inputs`; None: everywhere."""
-    return None if mask is None else mask(inputs)
-
-
-def filled(fields: Fields, counts: Tensor | None) -> Fields:
+def filled(fields: Fields, counts: Tensor | None = None) -> Fields:
     """`fields` with 1 where they do not count."""
     return fields if counts is None else torch.where(counts, fields, 1.0)
 
@@ -59,17 +54,14 @@ def _norm(v: Fields, p: int) -> Tensor:
     return torch.linalg.vector_norm(v.flatten(1), p, dim=1)
 
 
-def _mean_square(v: Fields) -> Tensor:
-    return v.square().flatten(1).mean(1)
-
-
 def _h1_squared(v: Fields, grid: Grid) -> Tensor:
     if tuple(v.shape[2:]) != grid.shape:
         raise ValueError(
             f"fields of shape {tuple(v.shape[2:])} do not lie on a grid of {grid.shape}."
         )
-    total = _mean_square(v)
+    total = v.square().flatten(1).mean(1)
     for axis, h in enumerate(grid.spacing, start=2):
         after = v.narrow(axis, 0, 1) if grid.layout == "periodic" else None
-        total = total + _mean_square(torch.diff(v, dim=axis, append=after) / h)
+        slope = torch.diff(v, dim=axis, append=after) / h
+        total = total + slope.square().flatten(1).mean(1)
     return total

@@ -235,7 +235,7 @@ def test_a_run_goes_on_only_as_it_began(small_run, undisturbed):
         fit(model, train, val, recipe, undisturbed, seed=4, resume=True)
     with pytest.raises(ValueError, match=r"another model: '0.weight' is \(4, 1, 3, 3\) there"):
         fit(small_run.network(width=5), train, val, recipe, undisturbed, seed=3, resume=True)
-    with pytest.raises(ValueError, match="another model: it lacks"):
+    with pytest.raises(ValueError, match="another model: 'weight' is missing there"):
         fit(torch.nn.Conv2d(1, 1, 1), train, val, recipe, undisturbed, seed=3, resume=True)
 
 

@@ -146,16 +146,14 @@ def opened(path: Path) -> Iterator[h5netcdf.File]:
 def read_header(path: Path) -> Header:
     """What the file at `path` holds, without its values."""
     with opened(path) as file:
-        attributes = {name: plain(value) for name, value in file.attrs.items()}
+        attributes = {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in file.attrs.items()
+        }
         names = ("problem", "split", "seed", "resolution", "recipe")
         identity = {name: attributes.get(name, "") for name in names}
         identity["recipe_version"] = attributes.get("recipe_version", 1)  # the first had no number
         return Header(identity, len(file["output"]), attributes.get("device", ""))
-
-
-def plain(attribute: Any) -> Any:
-    """An attribute as Python's own number or string."""
-    return attribute.item() if isinstance(attribute, np.generic) else attribute
 
 
 def read(path: Path, count: int) -> tuple[Pair, Grid]:

@@ -19,11 +19,11 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -81,7 +81,9 @@ def make_file(
         if not overwrite and is_there(path, samples):  # made while we waited for the folder
             shutil.rmtree(partial, ignore_errors=True)
             return path
-        work = Work(samples, partial, where)
+        on_cpu = where.type == "cpu"
+        size = CPU_CHUNK if on_cpu else samples.problem.gpu_batch(samples.resolution)
+        work = Work(samples, partial, where, size)
         if not overwrite and path.exists():
             work.adopt(path)
         work.run(workers, progress or (lambda done, total: None))
@@ -152,26 +154,16 @@ def partial_folder(path: Path, wanted: Samples, device: str) -> Iterator[Path]:
     key = json.dumps([wanted.identity, device]).encode()
     digest = hashlib.blake2b(key, digest_size=6).hexdigest()
     partial = path.with_name(f".{path.name}.{digest}.partial")
-    with locked(partial):
+    with ExitStack() as locks:
+        while True:
+            partial.mkdir(parents=True, exist_ok=True)
+            # Who held it before us may have finished and removed the folder; then begin again.
+            with suppress(FileNotFoundError):
+                lock = locks.enter_context((partial / "lock").open("w"))
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if os.path.samestat(os.fstat(lock.fileno()), (partial / "lock").stat()):
+                    break
         yield partial
-
-
-def locked(folder: Path) -> IO[str]:
-    """A new or old `folder`, ours until the file returned is closed."""
-    while True:
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            lock = (folder / "lock").open("w")
-        except FileNotFoundError:
-            continue
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        # Who held it before us may have finished and removed the folder; then begin again.
-        try:
-            if os.path.samestat(os.fstat(lock.fileno()), (folder / "lock").stat()):
-                return lock
-        except FileNotFoundError:
-            pass
-        lock.close()
 
 
 @dataclass(frozen=True)
@@ -181,13 +173,7 @@ class Work:
     samples: Samples
     partial: Path
     device: torch.device
-
-    @property
-    def chunk_size(self) -> int:
-        """How many samples a chunk has; the device, the problem and the resolution decide."""
-        if self.device.type == "cpu":
-            return CPU_CHUNK
-        return self.samples.problem.gpu_batch(self.samples.resolution)
+    chunk_size: int  # samples
 
     @property
     def chunks(self) -> list[range]:

@@ -34,15 +34,9 @@ class Archive:
     is_normalized: bool = False  # whether the stored values are scaled already
     ood_name: str = ""  # of the file out of distribution, where it is another
 
-    @property
-    def in_file(self) -> str:
-        """The samples in distribution."""
-        return f"{self.name}_IN.h5"
-
-    @property
-    def out_file(self) -> str:
-        """Those out of distribution."""
-        return f"{self.ood_name or self.name}_OUT.h5"
+    def file(self, split: str) -> str:
+        """The name of the file that holds a split."""
+        return f"{self.ood_name or self.name}_OUT.h5" if split == "ood" else f"{self.name}_IN.h5"
 
     def samples(self, split: str) -> range:
         """The numbers of a split's samples in their file."""
@@ -87,8 +81,7 @@ def read_fields(problem: Problem, split: str, folder: Path | str) -> Fields:
     """
     archive = select(ARCHIVES, problem.name, "problem with published files")
     numbers = archive.samples(split)
-    path = Path(folder) / (archive.out_file if split == "ood" else archive.in_file)
-    with opened(path) as file:
+    with opened(Path(folder) / archive.file(split)) as file:
         inputs, outputs = (
             torch.stack([read_field(file, f"{archive.group.format(i)}/{name}") for i in numbers])
             for name in ("input", "output")
@@ -104,7 +97,7 @@ def read_normalization(problem: Problem, folder: Path | str) -> Normalization:
     archive = select(ARCHIVES, problem.name, "problem with published files")
     if archive.is_normalized or not problem.normalized:
         return Normalization.identity()
-    with opened(Path(folder) / archive.in_file) as file:
+    with opened(Path(folder) / archive.file("train")) as file:
         for names in CONSTANTS:
             if all(name in file for name in names):
                 return Normalization(*(read(file, name).item() for name in names))

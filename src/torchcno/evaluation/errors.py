@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from torchcno.data.dataset import Fields, Normalization
-from torchcno.metrics import METRICS, Mask, counted, filled
+from torchcno.metrics import METRICS, Mask, filled
 
 SampleErrors = Mapping[str, Mapping[str, Float[Tensor, " sample"]]]  # by metric, then space
 
@@ -42,7 +42,7 @@ def sample_errors(
             f"{tuple(fields.outputs.shape)}; predict from the inputs of the same fields."
         )
     p, v = prediction.to(fields.outputs.device, torch.float64), fields.outputs.double()
-    counts, scaled = counted(mask, fields.inputs), normalization.normalize_outputs
+    counts, scaled = mask and mask(fields.inputs), normalization.normalize_outputs
     pairs = {
         "normalized": (filled(scaled(p), counts), filled(scaled(v), counts)),
         "physical": (filled(p, counts), filled(v, counts)),

@@ -14,9 +14,10 @@ there it is what passes through the filters.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -71,7 +72,10 @@ def layer_aliasing(
     number of axes, that of `inputs`.
     """
     recorder = Recorder(inputs.ndim)
-    with _hooked(module, recorder), _Calls(recorder):
+    with ExitStack() as hooks, recorder:
+        for name, part in module.named_modules():
+            hooks.enter_context(part.register_forward_pre_hook(partial(recorder.enter, name)))
+            hooks.enter_context(part.register_forward_hook(recorder.leave, always_call=True))
         module(inputs)
     found = []
     for call in recorder.calls:
@@ -96,8 +100,10 @@ def folded_energy(
     size_in, size_out = tuple(x.shape[2:]), tuple(layer(x.clone()).shape[2:])
     # Over one step of the coarser grid, whichever side of the layer that is on.
     coarser = tuple(map(min, size_in, size_out))
-    window = _ones if periodic else taper
-    x_wide, weight = x.double() * window(size_in).to(x.device), window(size_out).to(x.device)
+    inside, weight = (
+        (1.0, 1.0) if periodic else (taper(n).to(x.device) for n in (size_in, size_out))
+    )
+    x_wide = x.double() * inside
     mean = torch.zeros((), dtype=torch.float64, device=x.device)
     energy = 0.0
     for shift in shifts(len(size_in)):
@@ -123,10 +129,6 @@ def taper(size: tuple[int, ...]) -> Float[Tensor, "..."]:
     return window
 
 
-def _ones(size: tuple[int, ...]) -> Float[Tensor, "..."]:
-    return torch.ones(size, dtype=torch.float64)
-
-
 def is_affine(layer: Layer, x: Float[Tensor, "batch channel *space"]) -> bool:
     """Whether S(x) + S(x′) = 2 S((x + x′)/2) to rounding, for x′ the mirror image of x."""
     mirrored = x.flip(-1)
@@ -150,14 +152,15 @@ class Call:
     x: Tensor
 
 
-@dataclass
-class Recorder:
-    """Keeps what may be a layer while a module runs."""
+class Recorder(TorchFunctionMode):
+    """Keeps what may be a layer while a module runs: modules by hooks, functions as a mode."""
 
-    ndim: int  # axes of a batch of fields
-    calls: list[Call] = field(default_factory=list)
-    running: list[tuple[str, nn.Module]] = field(default_factory=list)  # outermost first
-    counts: Counter[str] = field(default_factory=Counter)
+    def __init__(self, ndim: int) -> None:
+        super().__init__()
+        self.ndim = ndim  # axes of a batch of fields
+        self.calls: list[Call] = []
+        self.running: list[tuple[str, nn.Module]] = []  # outermost first
+        self.counts: Counter[str] = Counter()
 
     def enter(self, name: str, module: nn.Module, args: tuple[Any, ...]) -> None:
         """A module begins."""
@@ -165,14 +168,25 @@ class Recorder:
         if _is_leaf(module) and len(args) == 1:
             self.keep(name or "module", type(module).__name__, module.forward, args[0])
 
-    def leave(self) -> None:
+    def leave(self, *_: Any) -> None:
         """The module that began last ends."""
         self.running.pop()
 
-    def call(self, function: Layer, x: object, kind: str) -> None:
-        """A watched function is called."""
-        if self.running and not _is_leaf(self.running[-1][1]):
-            self.keep(f"{self.running[-1][0]}.{kind}".lstrip("."), kind, function, x)
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """`func` itself, once a call of a watched one is kept."""
+        options = kwargs or {}
+        kind = getattr(func, "__name__", "")
+        if kind in WATCHED and args and self.running and not _is_leaf(self.running[-1][1]):
+            kind = kind.rstrip("_")
+            name = f"{self.running[-1][0]}.{kind}".lstrip(".")
+            self.keep(name, kind, lambda x: func(x, *args[1:], **options), args[0])
+        return func(*args, **options)
 
     def keep(self, name: str, kind: str, layer: Layer, x: object) -> None:
         """Remember a call with a field: a copy of it, which the layer may overwrite."""
@@ -185,43 +199,3 @@ class Recorder:
 
 def _is_leaf(module: nn.Module) -> bool:
     return next(module.children(), None) is None
-
-
-@contextmanager
-def _hooked(module: nn.Module, recorder: Recorder) -> Iterator[None]:
-    """Within the context every module inside `module` reports to `recorder`."""
-    handles = []
-    try:
-        for name, part in module.named_modules():
-            handles += [
-                part.register_forward_pre_hook(
-                    lambda part, args, name=name: recorder.enter(name, part, args)
-                ),
-                part.register_forward_hook(lambda *_: recorder.leave(), always_call=True),
-            ]
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-class _Calls(TorchFunctionMode):
-    """Within the context calls of watched functions are reported to `recorder`."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
-        self.recorder = recorder
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        """`func` itself, once it was measured."""
-        options = kwargs or {}
-        name = getattr(func, "__name__", "")
-        if name in WATCHED and args:
-            self.recorder.call(lambda x: func(x, *args[1:], **options), args[0], name.rstrip("_"))
-        return func(*args, **options)

@@ -8,11 +8,12 @@ Resolutions").
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch import Tensor
 
 from torchcno.data.dataset import Fields, Normalization
-from torchcno.evaluation.errors import SampleErrors, sample_errors
+from torchcno.evaluation.errors import SampleErrors, sample_errors, summary
 from torchcno.metrics import Mask
 
 Predict = Callable[[Tensor], Tensor]  # physical inputs to physical outputs on the same grid
@@ -20,12 +21,23 @@ Refused = Callable[[int, str], None]  # a resolution, and why an operator does n
 
 
 @dataclass(frozen=True)
-class AtResolution:
+class Evaluation:
     """Physical predictions on one grid, and their errors."""
 
     fields: Fields
     prediction: Tensor  # (sample, out_channel, *space)
     errors: SampleErrors
+    split: str = ""  # that the fields are of
+
+    @property
+    def resolution(self) -> int:
+        """Points an axis."""
+        return self.fields.grid.shape[-1]
+
+    @cached_property
+    def summary(self) -> dict[str, dict[str, float]]:
+        """Statistics of the errors over the samples, in percent."""
+        return summary(self.errors)
 
 
 def at_resolutions(
@@ -35,7 +47,8 @@ def at_resolutions(
     normalization: Normalization,
     mask: Mask | None = None,
     refused: Refused | None = None,
-) -> list[AtResolution]:
+    split: str = "",
+) -> list[Evaluation]:
     """Predictions and errors on grids of `resolutions` points an axis, none finer than `finest`.
 
     Resolutions that `predict` does not take, by a ValueError, are told to `refused` and left out;
@@ -52,7 +65,7 @@ def at_resolutions(
             refused(resolution, str(error))
             continue
         errors = sample_errors(prediction, fields, normalization, mask)
-        found.append(AtResolution(fields, prediction, errors))
+        found.append(Evaluation(fields, prediction, errors, split))
     return found
 
 

@@ -11,8 +11,7 @@ from torchcno.arithmetic import arithmetic
 from torchcno.data.dataset import load as load_fields
 from torchcno.data.files import coordinates_of
 from torchcno.evaluation.errors import published_error
-from torchcno.evaluation.resolution import Refused, ResolutionCurve, at_resolutions
-from torchcno.runs.evidence import Evaluation
+from torchcno.evaluation.resolution import Evaluation, Refused, ResolutionCurve, at_resolutions
 from torchcno.runs.folder import load, read_config
 from torchcno.runs.operator import pick_device
 from torchcno.runs.predict import write_groups
@@ -51,8 +50,9 @@ def evaluate_run(
         )
         scaling, mask = operator.normalization, config.problem.mask
         with arithmetic(config.train.precision):
-            found = at_resolutions(operator.predict, finest, resolutions, scaling, mask, refused)
-            evaluations += [Evaluation(**vars(one), split=split) for one in found]
+            evaluations += at_resolutions(
+                operator.predict, finest, resolutions, scaling, mask, refused, split
+            )
     return evaluations
 
 
@@ -117,22 +117,19 @@ def run_names(folders: Sequence[str | Path]) -> list[str]:
 
 def save_evaluations(evaluations: Sequence[Evaluation], path: Path) -> None:
     """Fields, predictions and errors as a NetCDF file, in groups `split/resolution`."""
-    groups = {f"{one.split}/{one.resolution}": as_dataset(one) for one in evaluations}
-    write_groups(path, groups)
-
-
-def as_dataset(evaluation: Evaluation) -> xarray.Dataset:
-    """One evaluation with named dimensions and coordinates."""
-    fields = evaluation.fields
-    space = coordinates_of(fields.grid)
-    variables = {
-        "input": (("sample", "input_channel", *space), fields.inputs.numpy()),
-        "output": (("sample", "output_channel", *space), fields.outputs.numpy()),
-        "prediction": (("sample", "output_channel", *space), evaluation.prediction.numpy()),
-        **{
+    groups = {}
+    for one in evaluations:
+        space = coordinates_of(one.fields.grid)
+        errors = {
             f"{metric}_{kind}": ("sample", values.numpy())
-            for metric, kinds in evaluation.errors.items()
+            for metric, kinds in one.errors.items()
             for kind, values in kinds.items()
-        },
-    }
-    return xarray.Dataset(variables, space)
+        }
+        variables = {
+            "input": (("sample", "input_channel", *space), one.fields.inputs.numpy()),
+            "output": (("sample", "output_channel", *space), one.fields.outputs.numpy()),
+            "prediction": (("sample", "output_channel", *space), one.prediction.numpy()),
+            **errors,
+        }
+        groups[f"{one.split}/{one.resolution}"] = xarray.Dataset(variables, space)
+    write_groups(path, groups)

@@ -1,8 +1,7 @@
-"""Predictions with their errors, and what a finished run keeps of them: enough for pictures."""
+"""What a finished run keeps of its predictions: enough for pictures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,39 +10,10 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torchcno.data.dataset import Fields
-from torchcno.evaluation.errors import sample_errors, summary
-from torchcno.evaluation.resolution import AtResolution
-from torchcno.metrics import Mask, counted, filled
-from torchcno.runs.operator import TrainedOperator
+from torchcno.evaluation.resolution import Evaluation
+from torchcno.metrics import Mask, filled
 
 KEPT = 2  # samples of each split
-
-
-@dataclass(frozen=True)
-class Evaluation(AtResolution):
-    """Physical predictions for the samples of a split at one resolution, and their errors."""
-
-    split: str
-
-    @classmethod
-    def of(
-        cls, operator: TrainedOperator, fields: Fields, split: str, mask: Mask | None
-    ) -> "Evaluation":
-        """What `operator` makes of the `fields` of a split, on their own grid."""
-        prediction = operator.predict(fields.inputs)
-        errors = sample_errors(prediction, fields, operator.normalization, mask)
-        return cls(fields, prediction, errors, split)
-
-    @property
-    def resolution(self) -> int:
-        """Points an axis."""
-        return self.fields.grid.shape[-1]
-
-    @cached_property
-    def summary(self) -> dict[str, dict[str, float]]:
-        """Statistics of the errors over the samples, in percent."""
-        return summary(self.errors)
 
 
 @dataclass(frozen=True)
@@ -58,7 +28,7 @@ class Examples:
     def first_of(cls, evaluation: Evaluation, mask: Mask | None) -> "Examples":
         """The first samples, with 1 where outputs do not count, as the errors are taken."""
         u, v = evaluation.fields[:KEPT]
-        counts = counted(mask, u)
+        counts = mask and mask(u)
         return cls(u, filled(v, counts), filled(evaluation.prediction[:KEPT].to(v), counts))
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:

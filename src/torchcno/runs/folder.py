@@ -28,12 +28,12 @@ from numpy.typing import NDArray
 from torchcno.data.dataset import Normalization
 from torchcno.disk import locked, read_json, write_arrays
 from torchcno.evaluation.errors import published_error
-from torchcno.evaluation.resolution import ResolutionCurve
+from torchcno.evaluation.resolution import Evaluation, ResolutionCurve
 from torchcno.grids import Grid
 from torchcno.metrics import Mask
 from torchcno.operators.layout import laid_out
 from torchcno.runs.config import RunConfig, check_format, differences, read_tree
-from torchcno.runs.evidence import Evaluation, Examples
+from torchcno.runs.evidence import Examples
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.plain import from_plain, to_plain
 from torchcno.runs.presets import model_class

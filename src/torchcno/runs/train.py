@@ -18,13 +18,13 @@ from torchcno.data.samples import Samples
 from torchcno.disk import write_json
 from torchcno.evaluation.errors import sample_errors, summary
 from torchcno.evaluation.mean_field import mean_field
+from torchcno.evaluation.resolution import Evaluation
 from torchcno.evaluation.timing import inference_time
 from torchcno.metrics import Mask
 from torchcno.models import MODELS, count_parameters
 from torchcno.operators.layout import laid_out
 from torchcno.runs.config import RunConfig, write_tree
 from torchcno.runs.evaluate import EVALUATED
-from torchcno.runs.evidence import Evaluation
 from torchcno.runs.folder import Mode, RunFolder
 from torchcno.runs.operator import TrainedOperator, pick_device
 from torchcno.training import PRESETS, Epoch, EventFile, Hardware, Pairs, Recipe, fit
@@ -95,13 +95,15 @@ def train_task(
         return {}
     device = pick_device(hardware.accelerator)
     laid_out(operator.to(device).network)  # with several processes it stayed as it was built
+    known, scaling, evaluations = task.fields["train"], operator.normalization, []
     with arithmetic(recipe.precision):  # as for the validation error
-        evaluations = [
-            Evaluation.of(operator, task.fields[split], split, task.mask) for split in splits
-        ]
+        for split in splits:
+            fields = task.fields[split]
+            prediction = operator.predict(fields.inputs)
+            errors = sample_errors(prediction, fields, scaling, task.mask)
+            evaluations.append(Evaluation(fields, prediction, errors, split))
         inference = inference_time(operator, evaluations[0].fields.inputs, repeats=5)
     folder.write_evidence(evaluations, task.mask)
-    known, scaling = task.fields["train"], operator.normalization
     training, count = asdict(outcome), count_parameters(operator.network)
     # Whoever compares times by the device's name takes none that are of several.
     devices = dict.fromkeys([*training.pop("devices"), device_name(device)])
@@ -120,8 +122,10 @@ def train_task(
         "errors": {evaluation.split: evaluation.summary for evaluation in evaluations},
         # To measure a network's by.
         "mean_field_errors": {
-            split: summary(sample_errors(mean_field(known, of.inputs), of, scaling, task.mask))
-            for split, of in ((split, task.fields[split]) for split in splits)
+            one.split: summary(
+                sample_errors(mean_field(known, one.fields.inputs), one.fields, scaling, task.mask)
+            )
+            for one in evaluations
         },
     }
     write_json(result, folder.result_file)
@@ -180,13 +184,11 @@ def train_run(
             config.preset,
         )
 
-        def draw_too(epoch: Epoch) -> None:
-            assert draw is not None
-            draw(epoch)
-            if watch.epoch is not None:
-                watch.epoch(epoch)
+        def on_epoch(epoch: Epoch) -> None:
+            for tell in (draw, watch.epoch):
+                if tell is not None:
+                    tell(epoch)
 
-        on_epoch = watch.epoch if draw is None else draw_too
         return train_task(task, folder, splits, on_epoch, resume=mode != "new")
 
 

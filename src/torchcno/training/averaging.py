@@ -4,9 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-RECALIBRATION_BATCHES = (
-    32  # of training data: more changes the statistics by less than an epoch does
-)
+# Of training data: more changes the statistics by less than an epoch does.
+RECALIBRATION_BATCHES = 32
 
 
 class WeightAverage:

@@ -63,18 +63,16 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def load_into(model: nn.Module, weights: Mapping[str, Tensor], source: str | Path) -> None:
     """Copy `weights` into `model`; `source` names them in the error if they are another's."""
     own = model.state_dict()
-    missing = [name for name in own if name not in weights]
-    unknown = [name for name in weights if name not in own]
-    if missing or unknown:
-        said = f"lacks {missing[0]!r}" if missing else f"has {unknown[0]!r}, which the model lacks"
+    here, there = (
+        {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        for tensors in (own, weights)
+    )
+    changed = [name for name in {**here, **there} if here.get(name) != there.get(name)]
+    if changed:
+        name = changed[0]
         raise ValueError(
-            f"{source} is of another model: it {said} ({len(missing)} tensors missing, "
-            f"{len(unknown)} unknown). Build the model from the configuration saved with it."
+            f"{source} is of another model: {name!r} is {there.get(name, 'missing')} there and "
+            f"{here.get(name, 'missing')} here, one of {len(changed)} tensors that differ. Build "
+            "the model from the configuration saved with it."
         )
-    for name, tensor in own.items():
-        if weights[name].shape != tensor.shape:
-            raise ValueError(
-                f"{source} is of another model: {name!r} is {tuple(weights[name].shape)} there and "
-                f"{tuple(tensor.shape)} here. Build the model from the configuration saved with it."
-            )
     model.load_state_dict({name: share(weights[name], tensor) for name, tensor in own.items()})

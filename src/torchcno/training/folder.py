@@ -70,7 +70,10 @@ class TrainingFolder:
         if not self.checkpoint.exists():
             return None
         state, note = load_tensors(self.checkpoint)
-        lacking = _lacking(state, note)
+        noted = note if isinstance(note, dict) else {}  # another program's may be anything
+        lacking = [key for key in ("protocol", "progress") if not isinstance(noted.get(key), dict)]
+        groups = {name.partition("/")[0] for name in state}
+        lacking += [group for group in ("model", "loss", "random") if group not in groups]
         if lacking:
             raise ValueError(
                 f"{self.checkpoint} holds no state of a run: it lacks {', '.join(lacking)}; bring "
@@ -112,11 +115,3 @@ class TrainingFolder:
             save_tensors(self.weights, best)  # in place of the others: a full disk leaves those
         else:
             self.weights.unlink(missing_ok=True)
-
-
-def _lacking(state: Mapping[str, Tensor], note: Any) -> list[str]:
-    """What every checkpoint has, and this file, another program's say, has not."""
-    noted = note if isinstance(note, Mapping) else {}
-    notes = [key for key in ("protocol", "progress") if not isinstance(noted.get(key), Mapping)]
-    groups = {name.partition("/")[0] for name in state}
-    return notes + [group for group in ("model", "loss", "random") if group not in groups]

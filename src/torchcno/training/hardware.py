@@ -16,17 +16,6 @@ try:
 except ImportError:  # the same package, as `lightning` carries it
     from lightning.fabric import Fabric  # type: ignore[import-not-found, no-redef]
 
-__all__ = [
-    "Fabric",
-    "Hardware",
-    "device_name",
-    "extent",
-    "is_captured",
-    "is_first_process",
-    "launch",
-    "reuse_memory",
-]
-
 # One of these is set where something or someone started a process on every node.
 LAUNCHED = {"SLURM_JOB_ID", "RANK", "NODE_RANK", "MASTER_ADDR"}
 

@@ -46,7 +46,6 @@ from torchcno.training.pairs import (
     Pairs,
     refuse_zeros,
     validation_error,
-    where_they_count,
 )
 from torchcno.training.recipe import EITHER_WAY, Recipe, completed, learning_rate
 from torchcno.training.sharding import is_sharded, shard, whole
@@ -120,7 +119,7 @@ def fit(
         raise ValueError(
             f"samples is {recipe.samples} and the training set has {len(train)}; use at most those."
         )
-    train = train.first(recipe.samples or len(train))
+    train = Pairs(*(tensor[: recipe.samples] for tensor in train.tensors))
     check_batches(recipe, len(train), fabric.world_size)
     refuse_zeros(val, "validation")
     if recipe.loss != "relative-l1":  # which is relative to a batch, the others to a sample
@@ -198,7 +197,13 @@ class _Run:
         saved = self.folder.load()
         if saved is not None:
             tensors, note = saved
-            _check_protocol(note["protocol"], self.protocol)
+            protocol = completed(note["protocol"])
+            for name, given in self.protocol.items():
+                if protocol.get(name) != given:
+                    raise ValueError(
+                        f"the checkpoint was made with {name} = {protocol.get(name)!r}, not "
+                        f"{given!r}; give the same to go on, or start a new run in another folder."
+                    )
             self.state.restore(tensors, note["progress"])
         best = self.state.best_weights()
         self.fabric.barrier()
@@ -424,7 +429,7 @@ def _first_state(
 def _make_step(state: State, recipe: Recipe, fabric: Fabric) -> Step:
     """The recipe's step: captured in a graph where that is possible, through Fabric elsewhere."""
     network = MixedPrecision(state.model.train(), FIELDS.get(recipe.precision))
-    loss = where_they_count(select(LOSSES, recipe.loss, "loss"))
+    loss = select(LOSSES, recipe.loss, "loss")
     factor = LOSS_FACTORS.get(recipe.precision, 1.0)
     if is_captured(recipe, fabric.device, fabric.world_size):
         if recipe.fast == "compiled":
@@ -434,17 +439,6 @@ def _make_step(state: State, recipe: Recipe, fabric: Fabric) -> Step:
         return eager_step(network, state.optimizer, loss, factor)
     wrapped, optimizer = fabric.setup(network, state.optimizer)
     return eager_step(wrapped, optimizer, loss, factor)
-
-
-def _check_protocol(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Refuse to go on with another recipe, seed or number of samples than the run began with."""
-    saved = completed(saved)
-    for name in given:
-        if saved.get(name) != given[name]:
-            raise ValueError(
-                f"the checkpoint was made with {name} = {saved.get(name)!r}, not {given[name]!r}; "
-                "give the same to go on, or start a new run in another folder."
-            )
 
 
 def _seed(*key: int) -> int:

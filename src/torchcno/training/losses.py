@@ -16,7 +16,12 @@ GRADIENT_WEIGHT = 0.1  # γ of `weighted_l2_loss`
 
 def relative_l1_loss(prediction: Fields, target: Fields) -> Float[Tensor, ""]:
     """Σ_i ‖p_i − v_i‖₁ / Σ_i ‖v_i‖₁: the batch's L¹ error over the batch's L¹ norm."""
-    return (prediction - target).abs().mean() / _over_processes(target.abs().mean())
+    norm = target.abs().mean()
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        # The norm is the whole batch's: by that of its share, a process would follow another loss.
+        torch.distributed.all_reduce(norm)
+        norm = norm / torch.distributed.get_world_size()
+    return (prediction - target).abs().mean() / norm
 
 
 def relative_l2_loss(prediction: Fields, target: Fields) -> Float[Tensor, ""]:
@@ -41,19 +46,6 @@ def _central_differences(v: Fields) -> Tensor:
     inside = (slice(None), slice(None)) + (slice(1, -1),) * (v.ndim - 2)
     differences = [(v.roll(-1, axis) - v.roll(1, axis))[inside] for axis in range(2, v.ndim)]
     return torch.cat(differences, dim=1)
-
-
-def _over_processes(value: Tensor) -> Tensor:
-    """The mean of `value` over the processes of a run.
-
-    A norm of the targets belongs to the whole batch: with the share of one process in its place,
-    several processes would follow another loss than one.
-    """
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return value
-    total = value.clone()
-    torch.distributed.all_reduce(total)
-    return total / torch.distributed.get_world_size()
 
 
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

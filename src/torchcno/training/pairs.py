@@ -1,12 +1,11 @@
 """What a network learns from, and the network as it is judged there."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from torchcno.metrics import Mask, counted, filled, relative_l1
+from torchcno.metrics import Mask, filled, relative_l1
 
 
 @dataclass(frozen=True)
@@ -40,17 +39,13 @@ class Pairs:
         """The same pairs on `device`."""
         return Pairs(*(tensor.to(device) for tensor in self.tensors))
 
-    def first(self, n: int) -> "Pairs":
-        """The first `n` of them."""
-        return Pairs(*(tensor[:n] for tensor in self.tensors))
-
     def masked(self, mask: Mask | None, inputs: Tensor) -> "Pairs":
         """The same pairs, which count where the mask of their physical `inputs` says so.
 
         Those are asked for because scaled inputs, scaled back, are equal to them up to rounding
         only, and a mask may ask for equality.
         """
-        counts = counted(mask, inputs)
+        counts = mask and mask(inputs)
         return self if counts is None else replace(self, counts=counts.expand_as(self.targets))
 
     @property
@@ -77,26 +72,14 @@ class MixedPrecision(nn.Module):
         return outputs.float()
 
 
-def where_they_count(error: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
-    """`error` of outputs and targets, both 1 where these do not count, which a third tensor says.
-
-    Without one all do.
-    """
-
-    def of(outputs: Tensor, targets: Tensor, counts: Tensor | None = None) -> Tensor:
-        return error(filled(outputs, counts), filled(targets, counts))
-
-    return of
-
-
 def validation_error(network: nn.Module, pairs: Pairs, batch_size: int) -> float:
     """The mean over samples of the relative L1 error on normalised fields, in evaluation mode."""
     network.eval()
-    error = where_they_count(relative_l1)
-    batches = zip(*(tensor.split(batch_size) for tensor in pairs.tensors), strict=True)
+    errors = []
     with torch.no_grad():
-        errors = torch.cat([error(network(u), *target) for u, *target in batches])
-    return float(errors.double().mean())
+        for u, v, *counts in zip(*(t.split(batch_size) for t in pairs.tensors), strict=True):
+            errors.append(relative_l1(filled(network(u), *counts), filled(v, *counts)))
+    return float(torch.cat(errors).double().mean())
 
 
 def refuse_zeros(pairs: Pairs, which: str) -> None:

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from torchcno.capture import capturing, reason
+from torchcno.metrics import filled
 from torchcno.operators.streams import aside
 
-# (outputs, targets[, where targets count]) of a batch -> its loss
-Loss = Callable[..., Tensor]
+# (outputs, targets) of a batch -> its loss
+Loss = Callable[[Tensor, Tensor], Tensor]
 # (inputs, targets[, where targets count]) of a batch -> its loss before the step, detached, on the
 # device
 Step = Callable[..., Tensor]
@@ -31,14 +32,15 @@ def eager_step(
 ) -> Step:
     """θ ← θ − A(∇_θ loss(model(inputs), targets)), operation by operation.
 
+    Outputs and targets are both 1 where targets do not count.
     Gradients are made of `loss_factor` times the loss and divided by it in the end, which is exact
     for a power of two. Where one has left the range by then, weights are no numbers from then on.
     """
 
-    def step(inputs: Tensor, *target: Tensor) -> Tensor:
+    def step(inputs: Tensor, targets: Tensor, *counts: Tensor) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
         with aside():
-            loss = loss_fn(model(inputs), *target)
+            loss = loss_fn(filled(model(inputs), *counts), filled(targets, *counts))
             loss.backward(torch.full_like(loss, loss_factor))
         if loss_factor != 1:
             gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
@@ -63,8 +65,17 @@ def graphed_step(
     The warm-up leaves no trace in the training. A step that cannot be captured runs eagerly from
     then on, and a warning says why.
     """
-    _check_capturable(optimizer)
-    _allow_other_streams()
+    for group in optimizer.param_groups:
+        rate = group["lr"]
+        if not (group.get("capturable") and isinstance(rate, Tensor) and rate.is_cuda):
+            raise ValueError(
+                f"{type(optimizer).__name__} with lr = {rate!r} cannot be captured in a CUDA "
+                "graph; build it with capturable=True and lr=torch.tensor(..., device='cuda')."
+            )
+    # Newer versions of PyTorch warn of a warm-up on a stream of its own, which is meant.
+    warn = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
+    if warn is not None:
+        warn(False)
     eager = eager_step(model, optimizer, loss_fn, loss_factor)
     pool = torch.cuda.graph_pool_handle()  # graphs never run at the same time: they share memory
     steps: dict[tuple[object, ...], Step] = {}
@@ -134,13 +145,6 @@ def _warm_up(eager: Step, model: nn.Module, optimizer: Optimizer, batch: Sequenc
                 tensor.zero_()
 
 
-def _allow_other_streams() -> None:
-    """Tell newer versions of PyTorch that warming up on a stream of its own is meant."""
-    warn = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
-    if warn is not None:
-        warn(False)
-
-
 def _state(model: nn.Module, optimizer: Optimizer) -> Iterator[Tensor]:
     """Every tensor that a step changes."""
     moments = (value for state in optimizer.state.values() for value in state.values())
@@ -149,13 +153,3 @@ def _state(model: nn.Module, optimizer: Optimizer) -> Iterator[Tensor]:
         model.buffers(),
         (value for value in moments if isinstance(value, Tensor)),
     )
-
-
-def _check_capturable(optimizer: Optimizer) -> None:
-    for group in optimizer.param_groups:
-        rate = group["lr"]
-        if not (group.get("capturable") and isinstance(rate, Tensor) and rate.is_cuda):
-            raise ValueError(
-                f"{type(optimizer).__name__} with lr = {rate!r} cannot be captured in a CUDA "
-                "graph; build it with capturable=True and lr=torch.tensor(..., device='cuda')."
-            )
