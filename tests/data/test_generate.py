@@ -289,3 +289,9 @@ def test_a_problem_that_no_other_process_can_import_is_solved_here(toy, tmp_path
     path = generate(Local(), "train", folder=tmp_path / "local", samples=9, workers=2)
     expected = generate(toy, "train", folder=tmp_path / "toy", samples=9, workers=1)
     assert all(np.array_equal(*pair) for pair in zip(values(path), values(expected), strict=True))
+
+
+def test_what_the_disk_cannot_hold_is_refused_before_the_work(tmp_path):
+    with pytest.raises(ValueError, match=r"GB left; ask for fewer samples"):
+        generate(Poisson(), "train", folder=tmp_path / "data", samples=10**12)
+    assert not (tmp_path / "data").exists()

@@ -44,8 +44,7 @@ def file_name(samples: Samples) -> str:
 
 def write(path: Path, samples: Samples, device: str, chunks: Iterable[Pair]) -> None:
     """The samples, handed over in consecutive chunks, as a file at `path`."""
-    values = sum(samples.split_problem.channels) * math.prod(samples.grid.shape)
-    reserve(path, 4 * samples.count * values)
+    reserve(path, bytes_of(samples))
     with h5netcdf.File(path, "w") as file:
         create_variables(file, samples)
         start = 0
@@ -56,6 +55,12 @@ def write(path: Path, samples: Samples, device: str, chunks: Iterable[Pair]) -> 
         file.attrs.update(describe(samples), device=device, sha256=checksum(file))
     with path.open("rb") as written:
         os.fsync(written.fileno())
+
+
+def bytes_of(samples: Samples) -> int:
+    """The size of all values of the file."""
+    values = sum(samples.split_problem.channels) * math.prod(samples.grid.shape)
+    return 4 * samples.count * values
 
 
 def reserve(path: Path, size: int) -> None:

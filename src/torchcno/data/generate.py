@@ -77,6 +77,7 @@ def make_file(
     if not overwrite and is_there(path, samples):
         return path
     samples.check_inputs()
+    refuse_without_room(path, samples)
     with explained(path), partial_folder(path, samples, where.type) as partial:
         if not overwrite and is_there(path, samples):  # made while we waited for the folder
             shutil.rmtree(partial, ignore_errors=True)
@@ -93,6 +94,18 @@ def make_file(
         # On a network file system the open lock outlives its removal for a moment: no error.
         shutil.rmtree(partial, ignore_errors=True)
     return path
+
+
+def refuse_without_room(path: Path, samples: Samples) -> None:
+    """Refuse now what the disk cannot hold, and not after days of work."""
+    needed = files.bytes_of(samples)
+    there = next(parent for parent in path.absolute().parents if parent.exists())
+    free = shutil.disk_usage(there).free
+    if needed > free:
+        raise ValueError(
+            f"{samples.count} samples take {needed / 1e9:.3g} GB, and the disk of {path.parent} "
+            f"has {free / 1e9:.3g} GB left; ask for fewer samples, or choose another folder."
+        )
 
 
 def solver_device(name: str | torch.device) -> torch.device:

@@ -362,7 +362,7 @@ def mean_cell(results: Results, budget: Budget, problem: str, model: str) -> Cel
     """The mean over samples of the error of one run."""
     run = planned(budget, problem, model)
     record = results.record(run)
-    return percent(record and record.error("test", statistic="mean"), run.name)
+    return percent(None if record is None else record.error("test", statistic="mean"), run.name)
 
 
 # Tables 2 and 3, and the counter-example.

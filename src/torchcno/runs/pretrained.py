@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from torchcno.arithmetic import arithmetic
 from torchcno.disk import read_json, write_json
-from torchcno.evaluation.errors import published_error
+from torchcno.evaluation.errors import published_error, sample_errors, summary
 from torchcno.runs.config import write_tree
-from torchcno.runs.evaluate import EVALUATED, Evaluation, evaluate_run
+from torchcno.runs.evaluate import EVALUATED, evaluate_run
 from torchcno.runs.folder import RunFolder, load
 from torchcno.runs.operator import TrainedOperator, pick_device
 from torchcno.selection import select
@@ -74,10 +74,12 @@ def export_run(
     load_into(operator.network, weights, run)
     errors = {}
     for full in evaluations:
+        fields = full.fields
         with arithmetic(config.train.precision):  # as the run is evaluated
-            half = Evaluation.of(operator, full.fields, full.split, config.problem.mask)
-        pair = {"full": full, "half": half}
-        errors[full.split] = {name: published_error(one.summary) for name, one in pair.items()}
+            prediction = operator.predict(fields.inputs)
+        half = sample_errors(prediction, fields, operator.normalization, config.problem.mask)
+        pair = {"full": full.summary, "half": summary(half)}
+        errors[full.split] = {name: published_error(one) for name, one in pair.items()}
     for split, error in errors.items():
         if not abs(error["half"] - error["full"]) <= TOLERANCE * error["full"]:  # nor if it is NaN
             raise ValueError(
