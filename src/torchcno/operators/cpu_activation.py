@@ -172,11 +172,8 @@ def launch_forward(
     samples, groups, offset, slopes = _prepare(x, bias, up_r, sigma)
     y = np.empty((len(groups), len(down_r), len(down_c), groups.shape[3]), np.float32)
     matrices = _rows(up_r), _rows(up_c), _rows(down_r, transposed=True), _rows(down_c)
-
-    def run(part: slice) -> None:
-        _forward(groups[part], offset, *matrices, slopes, y[part])
-
-    _in_threads(run, len(groups))
+    fixed = (offset, *matrices, slopes)
+    _in_threads(lambda part: _forward(groups[part], *fixed, y[part]), len(groups))
     return _fields(y, x, samples)
 
 
@@ -188,11 +185,10 @@ def launch_backward(
     samples, groups, offset, slopes = _prepare(x, bias, up_r, sigma)
     dy_groups, dx = _groups(dy, samples), np.empty_like(groups)
     matrices = (_rows(up_r), _rows(up_c), *(_rows(m, True) for m in (up_c, down_r, down_c)))
-
-    def run(part: slice) -> None:
-        _backward(dy_groups[part], groups[part], offset, *matrices, slopes, dx[part])
-
-    _in_threads(run, len(groups))
+    fixed = (offset, *matrices, slopes)
+    _in_threads(
+        lambda part: _backward(dy_groups[part], groups[part], *fixed, dx[part]), len(groups)
+    )
     fields = _fields(dx, x, samples)
     return fields, fields.sum((0, *range(2, x.ndim)))
 
