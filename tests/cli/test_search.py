@@ -78,7 +78,7 @@ def test_a_search_ends_with_its_configurations(
         (["poisson", "cno", "--range", "problem.K=3"], "problem.K cannot be searched"),
         (["poisson", "cno", "--range", "model.levels=7"], "not divisible by 2**levels"),
         (["poisson", "unet", "--max-parameters", "1e5"], "no configuration in the ranges is valid"),
-        (["poisson", "unet", "--resolution", "12"], "at least 16 points an axis"),
+        (["poisson", "unet", "--resolution", "12"], "at least 16 points per axis"),
         (["poisson", "cno", "--cluster", "tcp://127.0.0.1:1"], "no dask scheduler answers"),
         (["poisson", "cno", "--cluster", "nowhere"], "no dask scheduler answers at 'nowhere'"),
         (["poisson", "cno", "--storage", "postgresql+psycopg://localhost:1/x"], "no database"),

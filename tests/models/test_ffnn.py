@@ -53,3 +53,12 @@ def test_layers_begin_with_the_variance_that_keeps_a_signal():
             expected = 4 / sum(layer.weight.shape)
             assert layer.weight.var().item() == pytest.approx(expected, rel=0.05)
             assert not layer.bias.any()
+
+
+def test_a_norm_behind_the_last_activation_sees_what_is_activated():
+    """In training its outputs have mean zero, which outputs of σ have not."""
+    torch.manual_seed(0)
+    config = FFNNConfig(size=(4, 4), layers=2, width=5, norm_behind=True)
+    last = FFNN(config).train().last
+    assert last(torch.randn(64, 5)).mean(0).abs().max() < 1e-5
+    assert last[0][1](last[0][0](torch.randn(64, 5))).mean() > 0.1

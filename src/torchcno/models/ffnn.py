@@ -17,6 +17,7 @@ class FFNNConfig(PlaneConfig):
 
     layers: int = option(10, "layers (L)", least=1)
     width: int = option(512, "neurons per layer (d)", least=1)
+    norm_behind: bool = option(False, "batch norm behind the activation in an odd last layer")
 
 
 class FFNN(nn.Module):
@@ -34,19 +35,16 @@ class FFNN(nn.Module):
         blocks, rest = divmod(config.layers - 1, 2)
         self.input = nn.Linear(config.in_channels * points, d)
         self.blocks = nn.Sequential(*(ResidualBlock(d) for _ in range(blocks)))
-        self.last = nn.Sequential(
-            *(
-                nn.Sequential(nn.Linear(d, d), nn.BatchNorm1d(d), nn.LeakyReLU())
-                for _ in range(rest)
-            )
-        )
+        norm_and_sigma = [nn.BatchNorm1d(d), nn.LeakyReLU()]
+        if config.norm_behind:
+            norm_and_sigma.reverse()
+        layer = nn.Sequential(nn.Linear(d, d), *norm_and_sigma)
+        self.last = nn.Sequential(*[layer] * rest)  # one or none
         self.output = nn.Linear(d, config.out_channels * points)
-        for layer in self.modules():
-            if isinstance(layer, nn.Linear):
-                # As the authors begin: PyTorch's own weights are √6 times smaller, and end at an
-                # error half as large again (docs/training.md).
-                nn.init.xavier_uniform_(layer.weight, gain=math.sqrt(2))
-                nn.init.zeros_(layer.bias)
+        for linear in self.modules():
+            if isinstance(linear, nn.Linear):  # as the authors begin (docs/training.md)
+                nn.init.xavier_uniform_(linear.weight, gain=math.sqrt(2))
+                nn.init.zeros_(linear.bias)
 
     def forward(
         self, u: Float[Tensor, "batch in_channels *space"]

@@ -38,7 +38,7 @@ def normalised_activation(
     return y
 
 
-def is_fused(x: Tensor, norm: nn.BatchNorm2d, activation: Activation) -> bool:
+def is_fused(x: Tensor, norm: nn.Module, activation: Activation) -> bool:
     """Whether a CUDA chip takes planes whole, and `norm` is batch norm as it is built by default.
 
     A compiler sees the parts, which it fuses on its own, and so does whoever has a hook in `norm`.

@@ -125,6 +125,10 @@ PAPER: dict[str, dict[str, Row]] = {
         "airfoil":                 (2, 4, 64,  4, 64, 16,    5e-4, 1.0, 0.0, 32),
     }),
 }
+# Further fields of a model's network, whatever the problem: as in the authors' code, where its
+# text is silent (docs/training.md).
+NETWORK: dict[str, dict[str, Any]] = {"ffnn": {"norm_behind": True}}
+
 # Further fields of a model's recipe, whatever the problem. Without patience: the error is lowest
 # where the cycle ends (docs/training.md).
 ALWAYS: dict[str, dict[str, Any]] = {
@@ -153,7 +157,8 @@ def paper_row(model: str, problem: str) -> Row:
     """The paper's row of a model for a problem; empty where there is none."""
     base, changed = ABLATIONS.get(model, (model, {}))
     row = PAPER.get(base, {}).get(STANDS_IN.get(problem, problem), Row({}, {}))
-    return Row({**row.network, **changed}, {**row.recipe, **ALWAYS.get(base, {})})
+    network = {**row.network, **NETWORK.get(base, {}), **changed}
+    return Row(network, {**row.recipe, **ALWAYS.get(base, {})})
 
 
 def training_row(model: str, problem: str, preset: str) -> Mapping[str, Any]:

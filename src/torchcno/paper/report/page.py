@@ -148,7 +148,7 @@ def latex(tables: list[Table]) -> str:
 TEX = {
     "%": r"\%", "&": r"\&", "_": r"\_", "±": r"$\pm$", "σ": r"$\sigma$", "–": "--", "²": r"$^2$",
     "³": r"$^3$", "τ": r"$\tau$", "≤": r"$\leq$", "^": r"\^{}", "×": r"$\times$",
-    "γ": r"$\gamma$", "“": "``", "”": "''",
+    "γ": r"$\gamma$", "“": "``", "”": "''", "→": r"$\to$",
 }  # fmt: skip
 SYMBOL = re.compile(r"\b([A-Za-z])_(\w+)|.")  # N_σ, c_h, N_tap; else any character
 
