@@ -32,11 +32,12 @@ from torch import Tensor
 
 from torchcno.arithmetic import FIELDS, Precision, arithmetic
 from torchcno.data.generate import available_cores
-from torchcno.operators import WindowedSinc, kernels, row_plans
 from torchcno.operators.activation import Activation
-from torchcno.operators.kernels import Blocks
+from torchcno.operators.filters import WindowedSinc
+from torchcno.operators.fused import kernels, row_plans
+from torchcno.operators.fused.kernels import Blocks
+from torchcno.operators.fused.row_plans import Cut
 from torchcno.operators.resampling import activation_matrices
-from torchcno.operators.row_plans import Cut
 from torchcno.problems import NavierStokes
 from torchcno.runs.presets import build_model
 

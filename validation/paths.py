@@ -25,7 +25,7 @@ from unittest import mock
 from torchcno import RunConfig, train_run
 from torchcno.arithmetic import Precision
 from torchcno.evaluation.errors import published_error
-from torchcno.operators import kernels
+from torchcno.operators.fused import kernels
 from torchcno.runs.search.space import Space
 from torchcno.training import Hardware
 

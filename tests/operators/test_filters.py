@@ -4,8 +4,7 @@ import pytest
 import torch
 from scipy.signal import firwin
 
-from torchcno.operators.bands import fir_taps
-from torchcno.operators.filters import Ideal, Nearest, WindowedSinc, filter_from
+from torchcno.operators.filters import Ideal, Nearest, WindowedSinc, filter_from, fir_taps
 
 
 @pytest.mark.parametrize("factor", [2, 3, 4])

@@ -10,7 +10,7 @@ from torch.optim import SGD, AdamW
 
 from torchcno.arithmetic import LOSS_FACTORS
 from torchcno.models.cno import CNO, CNOConfig
-from torchcno.operators.layout import laid_out
+from torchcno.operators import laid_out
 from torchcno.training.losses import relative_l1_loss
 from torchcno.training.optimizers import make_optimizer
 from torchcno.training.pairs import MixedPrecision

@@ -10,13 +10,12 @@ from torch import Tensor, nn
 
 from torchcno.grids import Layout
 from torchcno.models.inputs import axes, check_fields
+from torchcno.operators import Branch, normalised_activation
 from torchcno.operators.activation import Activation, PointwiseActivation
 from torchcno.operators.boundary import BOUNDARIES
 from torchcno.operators.convolution import Convolution
 from torchcno.operators.filters import Ideal, Nearest, WindowedSinc, filter_from
-from torchcno.operators.normalised import normalised_activation
 from torchcno.operators.sigma import SIGMAS
-from torchcno.operators.streams import Branch
 from torchcno.selection import check_options, option
 from torchcno.spectral import Extension, resample
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from torchcno.models.cno import CNO, CNOConfig
-from torchcno.operators.bands import fir_taps
-from torchcno.operators.filters import WindowedSinc
+from torchcno.operators.filters import WindowedSinc, fir_taps
 
 _BLOCKS = {"ED_expansion": "expansion", "encoder": "encoder"}
 _STAGES = {"decoder_inv": "invariant", "decoder": "decoder"}

@@ -4,6 +4,9 @@ from torchcno.operators.activation import Activation, PointwiseActivation, filte
 from torchcno.operators.boundary import BOUNDARIES, Boundary
 from torchcno.operators.convolution import Convolution
 from torchcno.operators.filters import Filter, Ideal, LowPass, Nearest, WindowedSinc
+from torchcno.operators.fused.layout import laid_out
+from torchcno.operators.fused.normalised import normalised_activation
+from torchcno.operators.fused.streams import Branch, aside
 from torchcno.operators.resampling import activation_matrices, resampling_matrix
 from torchcno.operators.sigma import SIGMAS, Sigma
 
@@ -12,6 +15,7 @@ __all__ = [
     "SIGMAS",
     "Activation",
     "Boundary",
+    "Branch",
     "Convolution",
     "Filter",
     "Ideal",
@@ -21,6 +25,9 @@ __all__ = [
     "Sigma",
     "WindowedSinc",
     "activation_matrices",
+    "aside",
     "filtered_activation",
+    "laid_out",
+    "normalised_activation",
     "resampling_matrix",
 ]

@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.operators import kernels
-from torchcno.operators.bands import Bands, band, fir_taps
-from torchcno.operators.filters import LowPass, WindowedSinc
+from torchcno.operators.filters import LowPass, WindowedSinc, fir_taps
+from torchcno.operators.fused import kernels
+from torchcno.operators.fused.bands import Bands, band
 from torchcno.operators.resampling import Matrices, activation_matrices
 from torchcno.operators.sigma import SIGMAS
 from torchcno.selection import select
@@ -28,7 +28,7 @@ def filtered_activation(
 
         Y = D_y σ(U_y (X + b) U_xᵀ) D_xᵀ
 
-    This is the definition; `torchcno.operators.kernels` computes the same in one pass.
+    This is the definition; `torchcno.operators.fused.kernels` computes the same in one pass.
     """
     return _activate(x, bias, Matrices(ups, downs), sigma)
 

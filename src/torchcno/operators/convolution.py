@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from torchcno.operators.boundary import extend
-from torchcno.operators.layout import weight_format
-from torchcno.operators.streams import current_aside, put_aside
+from torchcno.operators.fused.layout import weight_format
+from torchcno.operators.fused.streams import current_aside, put_aside
 
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 

@@ -5,12 +5,15 @@ A filter is a frozen record of numbers; `torchcno.operators.resampling` makes ma
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from torchcno.constants import constants
+from torchcno.operators.boundary import BOUNDARIES
 from torchcno.selection import option, select
 
 
@@ -103,3 +106,21 @@ def kaiser_beta(attenuation: float) -> float:
     if attenuation > 21:
         return 0.5842 * (attenuation - 21) ** 0.4 + 0.07886 * (attenuation - 21)
     return 0.0
+
+
+@lru_cache(maxsize=256)
+@constants()
+def fir_taps(
+    factor: int, filter: WindowedSinc, boundary: str
+) -> tuple[Float[Tensor, " taps"], Float[Tensor, " taps"]]:
+    """The filters between a rate and `factor` times that rate: (up, down), in float64.
+
+    The sum of the taps that meet one fine sample is 1 for each of them, or with zeros outside on
+    their average; so constants are kept as the matrices keep them.
+    """
+    n = filter.taps * factor if factor > 1 else 1
+    offsets = torch.arange(n, dtype=torch.float64) - (n - 1) / 2
+    h = kaiser_sinc(offsets, factor, filter) if factor > 1 else torch.ones_like(offsets)
+    phases = h.view(-1, factor)
+    up = phases / (phases.sum(0) if BOUNDARIES[boundary].sign else phases.sum() / factor)
+    return up.flatten(), h / h.sum()

@@ -13,8 +13,8 @@ from torch import Generator, Tensor, nn
 from torchcno.arithmetic import FIELDS, LOSS_FACTORS, Precision
 from torchcno.capture import capturing
 from torchcno.evaluation.timing import wait
+from torchcno.operators import laid_out
 from torchcno.operators.activation import Activation
-from torchcno.operators.layout import laid_out
 from torchcno.operators.sigma import SIGMAS
 from torchcno.problems.problem import Problem
 from torchcno.runs.presets import build_model

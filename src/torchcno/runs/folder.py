@@ -31,7 +31,7 @@ from torchcno.evaluation.errors import published_error
 from torchcno.evaluation.resolution import Evaluation, ResolutionCurve
 from torchcno.grids import Grid
 from torchcno.metrics import Mask
-from torchcno.operators.layout import laid_out
+from torchcno.operators import laid_out
 from torchcno.runs.config import RunConfig, check_format, differences, read_tree
 from torchcno.runs.evidence import Examples
 from torchcno.runs.operator import TrainedOperator

@@ -22,7 +22,7 @@ from torchcno.evaluation.resolution import Evaluation
 from torchcno.evaluation.timing import inference_time
 from torchcno.metrics import Mask
 from torchcno.models import MODELS, count_parameters
-from torchcno.operators.layout import laid_out
+from torchcno.operators import laid_out
 from torchcno.runs.config import RunConfig, write_tree
 from torchcno.runs.evaluate import EVALUATED
 from torchcno.runs.folder import Mode, RunFolder

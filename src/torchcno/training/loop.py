@@ -19,7 +19,7 @@ from jaxtyping import Int
 from torch import Generator, Tensor, nn
 
 from torchcno.arithmetic import FIELDS, LOSS_FACTORS, arithmetic
-from torchcno.operators.layout import laid_out
+from torchcno.operators import laid_out
 from torchcno.selection import select
 from torchcno.training.augmentation import AUGMENTATIONS
 from torchcno.training.averaging import (

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from torchcno.capture import capturing, reason
 from torchcno.metrics import filled
-from torchcno.operators.streams import aside
+from torchcno.operators import aside
 
 # (outputs, targets) of a batch -> its loss
 Loss = Callable[[Tensor, Tensor], Tensor]

@@ -25,8 +25,8 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from torchcno.operators.layout import memory_format
-from torchcno.operators.remembered import remember
+from torchcno.operators.fused.layout import memory_format
+from torchcno.operators.fused.remembered import remember
 from torchcno.operators.sigma import SIGMAS
 
 TAPS = 6  # summed at once: a row of U of the paper's filter, and a vector register for each

@@ -1,4 +1,4 @@
-"""The Triton programs behind `torchcno.operators.kernels`; importing this file needs Triton.
+"""The Triton programs behind `torchcno.operators.fused.kernels`; importing this file needs Triton.
 
 A plane is one channel of one sample. With U_r, U_c the matrices that upsample rows and columns and
 D_r, D_c those that downsample them, a program walks over blocks f, g of the fine grid's rows and

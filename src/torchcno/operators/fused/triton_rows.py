@@ -13,7 +13,7 @@ and for gradients, with E_o = dy_o D_c,
 
     B_i = Σ_f U_r[f, i] σ'(z_f) Σ_o D_r[o, f] E_o       dx_i = B_i U_c
 
-U_r and D_r come as the tables of `torchcno.operators.windows`, whose cells have IN rows of the
+U_r and D_r come as the tables of `windows.py`, whose cells have IN rows of the
 input, OUT of the output and R fine ones; the table begins REACH cells before the first. A program
 makes the result's rows of STRIP cells, from HALO more on either side, and the columns of one tile:
 those of (FIRST + SECOND) fine columns, in one or two blocks of powers of two, because with zeros
@@ -27,7 +27,7 @@ input are counted modulo the grid's, so that the programs know nothing of bounda
 import triton
 import triton.language as tl
 
-from torchcno.operators.triton_activation import _operand, _product, _sigma, _sigma_slope
+from torchcno.operators.fused.triton_activation import _operand, _product, _sigma, _sigma_slope
 
 
 @triton.jit

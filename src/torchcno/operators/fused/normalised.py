@@ -18,10 +18,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.operators import kernels
 from torchcno.operators.activation import Activation
-from torchcno.operators.kernels import Normalisation, PerAxis
-from torchcno.operators.streams import current_aside, put_aside
+from torchcno.operators.fused import kernels
+from torchcno.operators.fused.kernels import Normalisation, PerAxis
+from torchcno.operators.fused.streams import current_aside, put_aside
 
 
 def normalised_activation(

@@ -8,16 +8,13 @@ convolution of every channel by itself, downsampling a strided one: the numbers 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from torchcno.constants import constants
 from torchcno.operators.boundary import BOUNDARIES, extend
-from torchcno.operators.filters import LowPass, WindowedSinc, kaiser_sinc
+from torchcno.operators.filters import LowPass, WindowedSinc
 from torchcno.operators.resampling import fine_rate
 
 
@@ -56,24 +53,6 @@ def band(
     if sign and (margin > n_in or fine_margin > n_fine):
         return None
     return Band(up, down, margin, margin * up + tail_up - reach, fine_margin)
-
-
-@lru_cache(maxsize=256)
-@constants()
-def fir_taps(
-    factor: int, filter: WindowedSinc, boundary: str
-) -> tuple[Float[Tensor, " taps"], Float[Tensor, " taps"]]:
-    """The filters between a rate and `factor` times that rate: (up, down), in float64.
-
-    The sum of the taps that meet one fine sample is 1 for each of them, or with zeros outside on
-    their average; so constants are kept as the matrices keep them.
-    """
-    n = filter.taps * factor if factor > 1 else 1
-    offsets = torch.arange(n, dtype=torch.float64) - (n - 1) / 2
-    h = kaiser_sinc(offsets, factor, filter) if factor > 1 else torch.ones_like(offsets)
-    phases = h.view(-1, factor)
-    up = phases / (phases.sum(0) if BOUNDARIES[boundary].sign else phases.sum() / factor)
-    return up.flatten(), h / h.sum()
 
 
 @dataclass(frozen=True)

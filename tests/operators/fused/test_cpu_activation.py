@@ -4,10 +4,10 @@ import pytest
 import torch
 from numba import njit
 
-from torchcno.operators import cpu_activation
 from torchcno.operators.activation import SIGMAS, Activation, filtered_activation
-from torchcno.operators.cpu_activation import launch_backward, launch_forward
 from torchcno.operators.filters import WindowedSinc
+from torchcno.operators.fused import cpu_activation
+from torchcno.operators.fused.cpu_activation import launch_backward, launch_forward
 from torchcno.operators.resampling import activation_matrices
 
 CASES = [

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchcno.operators.layout import laid_out
+from torchcno.operators.fused.layout import laid_out
 
 
 @pytest.mark.parametrize("channels", [1, 3])

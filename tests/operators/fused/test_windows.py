@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from torchcno.operators.filters import Ideal, WindowedSinc
+from torchcno.operators.fused.windows import find_cells
 from torchcno.operators.resampling import activation_matrices
-from torchcno.operators.windows import find_cells
 
 BOUNDARIES = ["zero", "periodic", "even", "odd"]
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchcno.operators import kernels, row_plans
 from torchcno.operators.filters import WindowedSinc
-from torchcno.operators.kernels import Normalisation
+from torchcno.operators.fused import kernels, row_plans
+from torchcno.operators.fused.kernels import Normalisation
 from torchcno.operators.resampling import activation_matrices
 
 pytestmark = [

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from torchcno.models.cno import CNO, CNOConfig
-from torchcno.operators import kernels, normalised
 from torchcno.operators.activation import Activation
 from torchcno.operators.filters import WindowedSinc
-from torchcno.operators.normalised import fused, normalised_activation
+from torchcno.operators.fused import kernels, normalised
+from torchcno.operators.fused.normalised import fused, normalised_activation
 
 CHANNELS = 4
 EXACT, ROUNDED = 1e-5, 2e-3  # errors of float32, and of factors of 11 bits

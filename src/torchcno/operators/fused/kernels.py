@@ -21,10 +21,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from torchcno.operators import row_plans
-from torchcno.operators.layout import memory_format
-from torchcno.operators.remembered import remember
-from torchcno.operators.row_plans import power_of_two
+from torchcno.operators.fused import row_plans
+from torchcno.operators.fused.layout import memory_format
+from torchcno.operators.fused.remembered import remember
+from torchcno.operators.fused.row_plans import power_of_two
 from torchcno.operators.sigma import SIGMAS
 
 Arithmetic = Literal["fp32", "tf32", "fp16", "bf16"]
@@ -112,7 +112,7 @@ def fused_activation(x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigm
 def _forward(x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str) -> Tensor:
     if not _runs_on_cpu(x, sigma):
         return dense_activation(x, bias, ups, downs, sigma)
-    from torchcno.operators import cpu_activation
+    from torchcno.operators.fused import cpu_activation
 
     return cpu_activation.launch_forward(x, bias, ups, downs, sigma)
 
@@ -123,7 +123,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor]:
     if not _runs_on_cpu(x, sigma):
         return _dense_backward(dy, x, bias, ups, downs, sigma)
-    from torchcno.operators import cpu_activation
+    from torchcno.operators.fused import cpu_activation
 
     return cpu_activation.launch_backward(dy, x, bias, ups, downs, sigma)
 
@@ -297,7 +297,7 @@ def find_launch(
     x: Tensor, ups: PerAxis, downs: PerAxis, sigma: str, norm: Normalisation | None, backward: bool
 ) -> Launch | None:
     """The program for fields x; None: they neither fit on chip nor can go row by row."""
-    from torchcno.operators import triton_activation, triton_rows
+    from torchcno.operators.fused import triton_activation, triton_rows
 
     direction = "backward" if backward else "forward"
     planes = x.shape[0] * x.shape[1]
@@ -374,7 +374,7 @@ def _launch_normalisation_backward(
     dx: Tensor, x: Tensor, sums: Tensor, norm: Normalisation
 ) -> None:
     """Make dX of the gradient G of what leaves `norm`, in place, with the `sums` dβ and dγ."""
-    from torchcno.operators import triton_activation
+    from torchcno.operators.fused import triton_activation
 
     mean, variance, weight, _, eps = _normalisation(norm)
     block = 1024

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from torchcno.operators import kernels
+from torchcno.operators.fused import kernels
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchcno.operators import kernels, row_plans
 from torchcno.operators.activation import SIGMAS, filtered_activation
 from torchcno.operators.filters import Ideal, WindowedSinc
-from torchcno.operators.layout import memory_format
+from torchcno.operators.fused import kernels, row_plans
+from torchcno.operators.fused.layout import memory_format
 from torchcno.operators.resampling import activation_matrices
 
 CUDA = torch.cuda.is_available()  # without, `conftest.py` turns Triton's interpreter on
@@ -39,7 +39,7 @@ def arithmetic_is_restored():
 
 NEWER = """
 import torch
-from torchcno.operators.kernels import _arithmetic
+from torchcno.operators.fused.kernels import _arithmetic
 
 matmul = torch.backends.cuda.matmul
 compiled = torch.compile(lambda x: x + (_arithmetic(x) == "tf32"), backend="eager", fullgraph=True)
