@@ -1,15 +1,18 @@
-"""Every network is one graph to a compiler."""
+"""Every network is one graph: to a compiler, and to those who write it down for other programs."""
 
 import subprocess
 import sys
 
 # In a process of its own: the type checks of other tests are nothing that a compiler can follow.
 SCRIPT = """
+import io
+
 import torch
 from torchcno.models import MODELS
 
 cno = {"levels": 1, "width": 4, "neck_blocks": 1, "skip_blocks": 0, "lift_width": 4}
 small = {
+    "cno-no-skip-blocks": {**cno, "boundary": "periodic"},
     "fno": {"layers": 2, "width": 4, "modes": 4, "hidden_width": 4},
     "unet": {"channels": 2},
     "resnet": {"channels": 4, "residual_blocks": 1},
@@ -18,15 +21,24 @@ small = {
     "galerkin-transformer": {"blocks": 1, "decoder_layers": 1, "modes": 4},
 }
 u = torch.randn(2, 1, 16, 16)
+more = torch.randn(3, 1, 16, 16)
+any_batch = ({0: torch.export.Dim.DYNAMIC},)
 for name, model in MODELS.items():
     network = model(model.Config(size=(16, 16), **small.get(name, cno))).eval()
     whole = torch.compile(network, fullgraph=True, backend="eager")  # a break would be an error
     torch.testing.assert_close(whole(u), network(u))
+    traced = torch.jit.trace(network, u)
+    program = torch.export.export(network, (u,), dynamic_shapes=any_batch)
+    for written in (traced, program.module()):
+        torch.testing.assert_close(written(more), network(more))
+    operators = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
+    assert all(name.startswith("aten.") for name in operators if "." in name), operators
+    torch.jit.save(traced, io.BytesIO())  # a function of Python in it would be refused
     print(name)
 """
 
 
-def test_every_network_compiles_without_a_break():
+def test_every_network_is_compiled_traced_and_exported_whole():
     process = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True)
     assert process.returncode == 0, process.stderr[-2000:]
     assert "galerkin-transformer" in process.stdout

@@ -54,7 +54,7 @@ class FFNN(nn.Module):
         check_size(u, self.config.size)
         z = F.leaky_relu(self.input(u.flatten(1)))
         z = self.output(self.last(self.blocks(z)))
-        return z.view(len(u), self.config.out_channels, *self.config.size)
+        return z.view(u.shape[0], self.config.out_channels, *self.config.size)
 
 
 class ResidualBlock(nn.Module):

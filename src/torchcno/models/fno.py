@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Complex, Float, Shaped
 from torch import Tensor, nn
 
 from torchcno.models.inputs import PlaneConfig, check_fields, coordinates
 from torchcno.selection import option
+from torchcno.tracing import is_traced
 
 # σ on the samples, with PyTorch's slope of 0.01: no filter and no gain.
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"gelu": nn.GELU, "leaky_relu": nn.LeakyReLU}
@@ -74,8 +75,8 @@ class SpectralConvolution(nn.Module):
 
     def forward(self, v: Float[Tensor, "batch c y x"]) -> Float[Tensor, "batch d y x"]:
         """K v on the grid of v."""
-        if not len(v):  # nothing lies in memory that could be read as complex numbers
-            return v.new_zeros(0, self.weight.shape[-1], *v.shape[2:])
+        if v.shape[0] == 0:  # nothing lies in memory that could be read as complex numbers
+            return v.new_zeros(0, self.weight.shape[3], *v.shape[2:])
         k_y, k_x = resolved(v.shape[2:], self.modes)
         weight = self.weight[:, :k_x]
         if k_y < self.modes:
@@ -86,10 +87,31 @@ class SpectralConvolution(nn.Module):
             m = self.matrices(real)
             rows = _along_y(m["to_y"], real).unflatten(2, (-1, 2)).flatten(3)
             v_hat = (rows @ m["to_x"]).unflatten(3, (2, -1)).permute(2, 4, 0, 1, 3).contiguous()
-            product = torch.view_as_complex(v_hat) @ weight.to(COMPLEX[real.dtype])
-            rows = torch.view_as_real(product).permute(2, 3, 0, 4, 1).flatten(3) @ m["from_x"]
+            in_reals = is_traced() or not weight.is_complex()
+            product = (multiply_in_reals if in_reals else multiply_in_complex)(v_hat, weight)
+            rows = product.permute(2, 3, 0, 4, 1).flatten(3) @ m["from_x"]
             rows = rows.unflatten(3, (2, -1)).flatten(2, 3)
             return _along_y(m["from_y"], rows).to(v.dtype)
+
+
+def multiply_in_complex(
+    v_hat: Float[Tensor, "k_y k_x batch c 2"], weight: Complex[Tensor, "k_y k_x c d"]
+) -> Float[Tensor, "k_y k_x batch d 2"]:
+    """P(k) v̂(k) for every mode."""
+    return torch.view_as_real(torch.view_as_complex(v_hat) @ weight.to(COMPLEX[v_hat.dtype]))
+
+
+def multiply_in_reals(
+    v_hat: Float[Tensor, "k_y k_x batch c 2"], weight: Shaped[Tensor, "k_y k_x c d *parts"]
+) -> Float[Tensor, "k_y k_x batch d 2"]:
+    """The same without complex numbers, for formats that have none; weights may be pairs of reals.
+
+    (a + ib)(p + iq) = (a, b) [[p, q], [−q, p]]
+    """
+    pairs = torch.view_as_real(weight) if weight.is_complex() else weight
+    p, q = pairs.to(v_hat.dtype).unbind(-1)
+    matrix = torch.stack([torch.stack([p, q], -1), torch.stack([-q, p], -1)], dim=3)
+    return (v_hat.flatten(3) @ matrix.flatten(4).flatten(2, 3)).unflatten(3, (-1, 2))
 
 
 def _moved(weight: Tensor, fn: Callable[[Tensor], Tensor]) -> Tensor:
@@ -141,7 +163,7 @@ def _waves(k: Tensor, n: int) -> tuple[Tensor, Tensor]:
 def _along_y(matrix: Tensor, v: Tensor) -> Tensor:
     """The matrix times every plane of v (batch, channel, y, x), from the left."""
     planes = v.flatten(0, 1)
-    return torch.bmm(matrix.expand(len(planes), -1, -1), planes).unflatten(0, v.shape[:2])
+    return torch.bmm(matrix.expand(planes.shape[0], -1, -1), planes).unflatten(0, v.shape[:2])
 
 
 class Pointwise(nn.Linear):
@@ -152,7 +174,7 @@ class Pointwise(nn.Linear):
 
     def forward(self, v: Float[Tensor, "batch c *space"]) -> Float[Tensor, "batch d *space"]:
         """The same field in other channels."""
-        weight = self.weight.expand(len(v), -1, -1)
+        weight = self.weight.expand(v.shape[0], -1, -1)
         return torch.baddbmm(self.bias[:, None], weight, v.flatten(2)).unflatten(2, v.shape[2:])
 
 
@@ -196,7 +218,7 @@ class FNO(nn.Module):
         check_fields(u, self.config, least=2)
         n_y, n_x = u.shape[2:]
         if self.config.coordinates:
-            u = torch.cat([u, coordinates(u).expand(len(u), -1, -1, -1)], dim=1)
+            u = torch.cat([u, coordinates(u).expand(u.shape[0], -1, -1, -1)], dim=1)
         v = F.pad(self.lift(u), (0, self.config.pad, 0, self.config.pad))
         v = self.layers(v)[:, :, :n_y, :n_x]
         return self.project(v)

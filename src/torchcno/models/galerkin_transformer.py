@@ -155,7 +155,7 @@ class GalerkinAttention(nn.Module):
             self.key_norm(self.key(y)),
             self.value_norm(self.value(y)),
         )
-        encoding = positions.expand(len(y), self.heads, -1, -1)
+        encoding = positions.expand(y.shape[0], self.heads, -1, -1)
         q, k, v = (torch.cat([encoding, part], dim=-1) for part in parts)
         return q, k, v
 
@@ -204,7 +204,7 @@ class SpectralDecoder(nn.Module):
 
     def forward(self, v: Float[Tensor, "batch d y x"]) -> Float[Tensor, "batch out y x"]:
         """The output field of the features v."""
-        v = self.lift(torch.cat([v, coordinates(v).expand(len(v), -1, -1, -1)], dim=1))
+        v = self.lift(torch.cat([v, coordinates(v).expand(v.shape[0], -1, -1, -1)], dim=1))
         for pointwise, spectral in zip(self.pointwise, self.spectral, strict=True):
             v = F.silu(pointwise(v) + spectral(v))
         return self.project(v)

@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from torchcno.tracing import is_traced
+
 
 @dataclass(frozen=True)
 class Boundary:
@@ -64,6 +66,8 @@ def extend(x: Float[Tensor, "..."], margin: int, boundary: str, axis: int) -> Fl
             f"a continuation of {margin} samples is longer than the field's {n}; "
             "use a smaller kernel_size or fewer levels."
         )
+    if is_traced() or torch.compiler.is_compiling():  # which see through plain operations alone
+        return _Extend.forward(x, margin, boundary, axis)
     extended: Tensor = _Extend.apply(x, margin, boundary, axis)
     return extended
 

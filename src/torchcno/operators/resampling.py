@@ -88,7 +88,7 @@ def along(
         return x @ matrix.T
     rows = x.flatten(axis + 1)
     batch = rows.flatten(0, -3)
-    out = torch.bmm(matrix.expand(len(batch), *matrix.shape), batch)
+    out = torch.bmm(matrix.expand(batch.shape[0], *matrix.shape), batch)
     return out.reshape(*x.shape[:axis], len(matrix), *x.shape[axis + 1 :])
 
 

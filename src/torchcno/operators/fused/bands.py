@@ -94,7 +94,7 @@ def _along(
     space = list(x.shape[2:])
     channels, n = x.shape[1], space[axis]
     if axis == -1:
-        plane, kernel, steps, crops = (len(x), -1, n), (1, -1), (1, stride), (0, crop)
+        plane, kernel, steps, crops = (x.shape[0], -1, n), (1, -1), (1, stride), (0, crop)
     else:
         plane = (-1, n, math.prod(space[axis + 1 :]))
         kernel, steps, crops = (-1, 1), (stride, 1), (crop, 0)
@@ -102,4 +102,4 @@ def _along(
     kernels = taps.view(1, 1, *kernel).expand(channels, -1, -1, -1)
     planes = convolve(planes, kernels, stride=steps, padding=crops, groups=channels)
     space[axis] = planes.shape[-1 if axis == -1 else -2]
-    return planes.movedim(1, -1).reshape(len(x), *space, channels).movedim(-1, 1)
+    return planes.movedim(1, -1).reshape(x.shape[0], *space, channels).movedim(-1, 1)

@@ -3,8 +3,8 @@
     Y = D_r σ(U_r (X + b) U_cᵀ) D_cᵀ     for every channel of every sample, and the same on lines
 
 This is `torchcno.operators.activation.filtered_activation` as one operator,
-`torch.ops.torchcno.filtered_activation`, so that autograd, torch.compile, torch.export and CUDA
-graphs see a single node. Nothing of the fine grid leaves the chip: the backward pass makes it
+`torch.ops.torchcno.filtered_activation`, so that autograd, torch.compile and CUDA graphs see a
+single node. Nothing of the fine grid leaves the chip: the backward pass makes it
 again. On CUDA, planes that fit on chip are taken whole (`triton_activation.py`), others row by row
 (`triton_rows.py`); on a CPU the compiled loops of `cpu_activation.py` run. What none of them
 covers is matrix products.
@@ -26,6 +26,7 @@ from torchcno.operators.fused.layout import memory_format
 from torchcno.operators.fused.remembered import remember
 from torchcno.operators.fused.row_plans import power_of_two
 from torchcno.operators.sigma import SIGMAS
+from torchcno.tracing import is_traced
 
 Arithmetic = Literal["fp32", "tf32", "fp16", "bf16"]
 PerAxis = Sequence[Tensor]  # one matrix per axis
@@ -59,11 +60,11 @@ def is_supported(x: Tensor, ups: PerAxis, downs: PerAxis, sigma: str, local: boo
 
     A decision by metadata alone, so that it can be traced; `local` says that the matrices are
     mostly zeros, which the CPU's program lives on. The matrices must be constants: the operator
-    has no gradient with respect to them.
+    has no gradient with respect to them. A network that is traced is to run without this operator.
     """
     constant = not any(matrix.requires_grad for matrix in [*ups, *downs])
     transformed = torch._C._are_functorch_transforms_active()  # torch.func sees through products
-    if x.ndim != 2 + len(ups) or not constant or transformed:
+    if x.ndim != 2 + len(ups) or not constant or transformed or is_traced():
         return False
     if x.is_cuda:
         streams = local and len(ups) == 2 and _longest(ups, downs) <= LARGEST_STREAMED
