@@ -24,7 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from torchcno import PROBLEMS, build_model, load_pretrained
-from torchcno.data.dataset import Normalization, load
+from torchcno.data.dataset import load
+from torchcno.data.normalization import Normalization
 from torchcno.operators.activation import Activation
 from torchcno.operators.convolution import Convolution
 from torchcno.training.losses import relative_l1_loss

@@ -12,7 +12,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from torchcno.data.dataset import Normalization, load
+from torchcno.data.dataset import load
+from torchcno.data.normalization import Normalization
 from torchcno.disk import read_json, write_json
 from torchcno.evaluation.errors import published_error, sample_errors, summary
 from torchcno.evaluation.linear import PENALTIES, linear_map

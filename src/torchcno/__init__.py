@@ -8,8 +8,9 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchcno.data.dataset import Fields, Normalization
+    from torchcno.data.fields import Fields
     from torchcno.data.generate import generate
+    from torchcno.data.normalization import Normalization
     from torchcno.evaluation.aliasing import Audit, audit
     from torchcno.grids import Grid
     from torchcno.models import MODELS
@@ -31,12 +32,12 @@ _HOMES = {
     "Audit": "evaluation.aliasing",
     "CNO": "models.cno",
     "CNOConfig": "models.cno",
-    "Fields": "data.dataset",
+    "Fields": "data.fields",
     "Grid": "grids",
     "Ideal": "operators.filters",
     "MODELS": "models",
     "Nearest": "operators.filters",
-    "Normalization": "data.dataset",
+    "Normalization": "data.normalization",
     "PRESETS": "training.recipe",
     "PROBLEMS": "problems",
     "Problem": "problems",

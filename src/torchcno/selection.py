@@ -41,6 +41,8 @@ def check_options(config: Any) -> None:
     """Refuse a value that the options of `config` do not allow; None is always allowed."""
     for field in dataclasses.fields(config):
         name, value, limits = field.name, getattr(config, field.name), field.metadata
+        if value is None and field.type is not str:
+            continue
         if "choices" in limits:
             select(dict.fromkeys(limits["choices"]), value, name)
         if value is None:

@@ -7,7 +7,8 @@ import sys
 import pytest
 import torch
 
-from torchcno.data.dataset import Fields, Normalization, data_folder, load
+from torchcno.data.dataset import data_folder, load
+from torchcno.data.fields import Fields
 from torchcno.data.generate import generate
 from torchcno.grids import Grid
 from torchcno.spectral import NATURAL_EXTENSION
@@ -69,40 +70,6 @@ def test_no_samples_and_no_points_are_refused():
         Fields(u[:0], u[:0], Grid((4, 4), "periodic"))
     with pytest.raises(ValueError, match=r"shape \(0, 0\) is too small"):
         Fields(u, u, Grid((4, 4), "periodic")).resampled(0)
-
-
-class TestNormalization:
-    @pytest.fixture
-    def train(self):
-        generator = torch.Generator().manual_seed(0)
-        u, v = torch.randn(2, 5, 2, 8, 8, generator=generator)
-        return Fields(u, 30 * v + 7, Grid((8, 8), "periodic"))
-
-    def test_the_training_set_fills_the_unit_interval(self, train):
-        constants = Normalization.fit(train)
-        for scaled in (
-            constants.normalize_inputs(train.inputs),
-            constants.normalize_outputs(train.outputs),
-        ):
-            assert scaled.aminmax() == (0.0, 1.0)
-
-    def test_other_sets_are_scaled_by_the_same_map_and_back(self, train):
-        constants = Normalization.fit(train)
-        other = 3 * train.outputs
-        scaled = constants.normalize_outputs(other)
-        assert scaled.max() > 1
-        assert torch.allclose(constants.denormalize_outputs(scaled), other, rtol=1e-5, atol=1e-4)
-
-    def test_identity_changes_no_bit(self, train):
-        identity = Normalization.identity()
-        assert torch.equal(identity.normalize_inputs(train.inputs), train.inputs)
-        assert torch.equal(identity.denormalize_outputs(train.outputs), train.outputs)
-
-    @pytest.mark.parametrize("value", [0.0, float("nan")])
-    def test_constant_or_broken_fields_are_refused(self, train, value):
-        broken = Fields(torch.full_like(train.inputs, value), train.outputs, train.grid)
-        with pytest.raises(ValueError, match="cannot be scaled"):
-            Normalization.fit(broken)
 
 
 class TestLoad:

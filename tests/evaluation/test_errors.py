@@ -1,8 +1,9 @@
 import pytest
 import torch
 
-from torchcno.data.dataset import Fields, Normalization
-from torchcno.evaluation.errors import sample_errors, summary
+from torchcno.data.fields import Fields
+from torchcno.data.normalization import Normalization
+from torchcno.evaluation.errors import channel_errors, sample_errors, summary
 from torchcno.grids import Grid
 
 GRID = Grid((8, 8), "inclusive")
@@ -51,3 +52,17 @@ def test_predictions_at_another_resolution_are_refused():
         sample_errors(
             torch.ones(1, 1, 16, 16), fields(torch.ones(1, 1, 8, 8)), Normalization.identity()
         )
+
+
+def test_errors_per_channel_do_not_mix_units():
+    torch.manual_seed(0)
+    units = torch.tensor([1.0, 1e5]).reshape(2, 1, 1)
+    truth = torch.rand(4, 2, 8, 8) + 1
+    grid = Grid((8, 8), "periodic")
+    data = Fields(truth, units * truth, grid)
+    prediction = units * truth * torch.tensor([1.5, 1.01]).reshape(2, 1, 1)
+    both = channel_errors(prediction, data, Normalization.fit(data, "symmetric"))
+    for one, factor in zip(both, (0.5, 0.01), strict=True):
+        for space in ("normalized", "physical"):
+            expected = torch.full((4,), factor, dtype=torch.float64)
+            torch.testing.assert_close(one["relative_l1"][space], expected, rtol=1e-4, atol=0)

@@ -1,6 +1,6 @@
 import torch
 
-from torchcno.data.dataset import Fields
+from torchcno.data.fields import Fields
 from torchcno.evaluation.mean_field import mean_field
 from torchcno.grids import Grid
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from torchcno.data.dataset import Fields, Normalization
+from torchcno.data.fields import Fields
+from torchcno.data.normalization import Normalization
 from torchcno.evaluation.resolution import ResolutionCurve, at_resolutions, on_grid
 from torchcno.grids import Grid, unit_positions
 from torchcno.spectral import modes, resample

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from torchcno.data.dataset import Fields, Normalization
+from torchcno.data.fields import Fields
+from torchcno.data.normalization import Normalization
 from torchcno.evaluation.errors import sample_errors
 from torchcno.grids import Grid
 from torchcno.metrics import relative_l1

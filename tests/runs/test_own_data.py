@@ -83,7 +83,7 @@ def test_a_run_goes_on_only_as_the_operator_that_it_began_as(tmp_path: Path) -> 
     wider = FFNN(FFNN.Config(in_channels=2, size=(6, 8), layers=2, width=9))
     larger = Fields(2 * train.inputs, train.outputs, GRID)
     others = {
-        "normalization: input_min": (network(), larger, val),
+        "normalization: input_max": (network(), larger, val),
         "config: width 8, not 9": (wider, train, val),
         "grid: extent": (network(), *(Fields(*f[:], elsewhere) for f in (train, val))),
     }

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from torchcno import Grid, load, load_pretrained, train_on, train_run
-from torchcno.data.dataset import Fields
+from torchcno.data.fields import Fields
 from torchcno.data.samples import Samples
 from torchcno.evaluation.errors import sample_errors, summary
 from torchcno.runs import pretrained

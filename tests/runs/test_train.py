@@ -12,8 +12,8 @@ from typing import ClassVar
 import pytest
 import torch
 
-from torchcno.data.dataset import Normalization
 from torchcno.data.dataset import load as load_fields
+from torchcno.data.normalization import Normalization
 from torchcno.evaluation.errors import published_error, sample_errors, summary
 from torchcno.models import MODELS
 from torchcno.problems import PROBLEMS
@@ -148,6 +148,40 @@ def test_a_run_is_that_of_its_seed_its_training_set_and_its_mask(
     for name, prediction in predictions.items():
         expected = published_error(summary(sample_errors(prediction, test, scaling, problem.mask)))
         assert published_error(result[name]["test"]) == pytest.approx(expected, rel=1e-5)
+
+
+def test_errors_are_of_fields_scaled_as_published_whatever_the_network_sees(tiny_config, tmp_path):
+    recipe = replace(tiny_config.train, normalization="symmetric", epochs=1)
+    config = replace(tiny_config, train=recipe)
+    result = train_run(config, tmp_path / "run", splits=["test"])
+    operator = load(tmp_path / "run")
+    where = {"folder": config.data, "resolution": 24}
+    train = load_fields(config.problem, "train", samples=8, **where)
+    test = load_fields(config.problem, "test", **where)
+    assert operator.normalization == Normalization.fit(train, "symmetric")
+    published = Normalization.fit(train)
+    assert operator.error_scaling == published
+    expected = published_error(
+        summary(sample_errors(operator.predict(test.inputs), test, published))
+    )
+    assert published_error(result["errors"]["test"]) == pytest.approx(expected, rel=1e-5)
+    assert read_config(tmp_path / "run") == config
+
+
+def test_a_folder_from_before_there_were_two_scalings_loads(tiny_run, tmp_path):
+    shutil.copytree(tiny_run, tmp_path / "old")
+    path = tmp_path / "old" / "model.json"
+    description = json.loads(path.read_text())
+    del description["error_scaling"]
+    path.write_text(json.dumps(description))
+    operator = load(tmp_path / "old")
+    assert operator.error_scaling == operator.normalization == load(tiny_run).normalization
+
+
+def test_a_symmetry_that_changes_signs_needs_zero_in_its_place(tiny_config, tmp_path):
+    recipe = replace(tiny_config.train, normalization="symmetric", augmentation="reflections")
+    with pytest.raises(ValueError, match=r"scaled to 0\.5.*odd-reflections"):
+        train_run(replace(tiny_config, train=recipe), tmp_path / "run")
 
 
 def test_batches_make_no_difference(tiny_run):

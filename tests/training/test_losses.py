@@ -3,7 +3,12 @@ import math
 import pytest
 import torch
 
-from torchcno.training.losses import relative_l1_loss, relative_l2_loss, weighted_l2_loss
+from torchcno.training.losses import (
+    channel_l1_loss,
+    relative_l1_loss,
+    relative_l2_loss,
+    weighted_l2_loss,
+)
 
 
 def test_relative_l1_is_one_ratio_for_the_whole_batch():
@@ -11,6 +16,21 @@ def test_relative_l1_is_one_ratio_for_the_whole_batch():
     target = torch.stack([torch.full((1, 4, 4), 1.0), torch.full((1, 4, 4), 10.0)])
     loss = relative_l1_loss(target + 1, target)
     torch.testing.assert_close(loss, torch.tensor(2 / 11))
+
+
+def test_channel_l1_weighs_all_channels_alike_whatever_their_units():
+    target, error = torch.rand(2, 3, 2, 4, 4, dtype=torch.float64) + 0.1
+    units = torch.tensor([1.0, 1e5], dtype=torch.float64).reshape(2, 1, 1)
+    alone = [relative_l1_loss((target + error)[:, [c]], target[:, [c]]) for c in range(2)]
+    loss = channel_l1_loss(units * (target + error), units * target)
+    torch.testing.assert_close(loss, (alone[0] + alone[1]) / 2)
+
+
+def test_channel_l1_is_finite_where_a_channel_is_zero():
+    target = torch.rand(3, 2, 4, 4)
+    target[:, 1] = 0
+    assert channel_l1_loss(target + 0.1, target).isfinite()
+    assert channel_l1_loss(target, target) == 0
 
 
 def test_relative_l2_is_the_mean_of_the_samples_ratios():

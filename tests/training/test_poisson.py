@@ -2,7 +2,8 @@
 
 import torch
 
-from torchcno.data.dataset import Fields, Normalization
+from torchcno.data.fields import Fields
+from torchcno.data.normalization import Normalization
 from torchcno.metrics import relative_l1
 from torchcno.models.cno import CNO, CNOConfig
 from torchcno.problems.poisson import Poisson

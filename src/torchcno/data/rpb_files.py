@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torchcno.data.dataset import Fields, Normalization
+from torchcno.data.fields import Fields
+from torchcno.data.normalization import Normalization
 from torchcno.problems.problem import Problem
 from torchcno.selection import select
 

@@ -5,12 +5,14 @@ around 0.5 make it smaller than the physical error, so both are always given.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from torchcno.data.dataset import Fields, Normalization
+from torchcno.data.fields import Fields
+from torchcno.data.normalization import Normalization
 from torchcno.metrics import METRICS, Mask, filled
 
 SampleErrors = Mapping[str, Mapping[str, Float[Tensor, " sample"]]]  # by metric, then space
@@ -53,6 +55,30 @@ def sample_errors(
     }
 
 
+def channel_errors(
+    prediction: Float[Tensor, "sample channel *space"],
+    fields: Fields,
+    normalization: Normalization,
+    mask: Mask | None = None,
+) -> list[SampleErrors]:
+    """`sample_errors` of each output channel by itself.
+
+    In one error over all channels the largest one decides. Samples in which a channel is zero
+    everywhere have no relative error there, and are left out of it.
+    """
+    found: list[SampleErrors] = []
+    for c in range(fields.outputs.shape[1]):
+        alone = replace(fields, outputs=fields.outputs[:, c : c + 1])
+        errors = sample_errors(prediction[:, c : c + 1], alone, normalization.for_output(c), mask)
+        found.append(
+            {
+                metric: {space: one[one.isfinite()] for space, one in spaces.items()}
+                for metric, spaces in errors.items()
+            }
+        )
+    return found
+
+
 def summary(errors: SampleErrors) -> dict[str, dict[str, float]]:
     """Statistics over samples, in percent, as `result.json` has them.
 
@@ -61,7 +87,9 @@ def summary(errors: SampleErrors) -> dict[str, dict[str, float]]:
     """
     return {
         f"{metric}_{name}_percent": {
-            space: 100 * float(statistic(samples)) for space, samples in spaces.items()
+            space: 100 * float(statistic(samples))
+            for space, samples in spaces.items()
+            if len(samples)
         }
         for metric, spaces in errors.items()
         for name, statistic in STATISTICS.items()

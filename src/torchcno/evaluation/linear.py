@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torchcno.data.dataset import Fields
+from torchcno.data.fields import Fields
 
 PENALTIES = tuple(10.0**k for k in range(-12, 1, 2))
 

@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from torchcno.data.dataset import Fields
+from torchcno.data.fields import Fields
 
 
 def mean_field(

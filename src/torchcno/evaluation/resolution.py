@@ -12,7 +12,8 @@ from functools import cached_property
 
 from torch import Tensor
 
-from torchcno.data.dataset import Fields, Normalization
+from torchcno.data.fields import Fields
+from torchcno.data.normalization import Normalization
 from torchcno.evaluation.errors import SampleErrors, sample_errors, summary
 from torchcno.metrics import Mask
 

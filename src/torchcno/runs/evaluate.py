@@ -48,7 +48,7 @@ def evaluate_run(
             samples=samples,
             device=pick_device(device),
         )
-        scaling, mask = operator.normalization, config.problem.mask
+        scaling, mask = operator.error_scaling, config.problem.mask
         with arithmetic(config.train.precision):
             evaluations += at_resolutions(
                 operator.predict, finest, resolutions, scaling, mask, refused, split

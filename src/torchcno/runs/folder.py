@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from torchcno.data.dataset import Normalization
+from torchcno.data.normalization import Normalization
 from torchcno.disk import locked, read_json, write_arrays
 from torchcno.evaluation.errors import published_error
 from torchcno.evaluation.resolution import Evaluation, ResolutionCurve
@@ -215,6 +215,11 @@ class RunFolder(TrainingFolder):
                 from_plain(Grid, description["grid"], "grid"),
                 description["model"],
                 description["problem"],
+                error_scaling=(
+                    from_plain(Normalization, description["error_scaling"], "error_scaling")
+                    if "error_scaling" in description  # earlier folders have one scaling
+                    else None
+                ),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} does not describe a model: {error}") from error

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.data.dataset import Normalization
+from torchcno.data.normalization import Normalization
 from torchcno.grids import Grid
 from torchcno.runs.config import FORMAT
 from torchcno.runs.plain import to_plain
@@ -17,7 +17,7 @@ from torchcno.runs.plain import to_plain
 class TrainedOperator(nn.Module):
     """The learned operator in physical units, at any resolution that its network takes:
 
-    G(u) = D(network(N(u))),   N: inputs scaled to [0, 1],   D: outputs scaled back
+    G(u) = D(network(N(u))),   N: inputs scaled,   D: outputs scaled back
     """
 
     def __init__(
@@ -27,6 +27,7 @@ class TrainedOperator(nn.Module):
         grid: Grid,
         model: str,
         problem: str,
+        error_scaling: Normalization | None = None,
     ) -> None:
         super().__init__()
         self.network = network
@@ -34,6 +35,9 @@ class TrainedOperator(nn.Module):
         self.grid = grid  # of the training data: its layout and box hold at every resolution
         self.model = model
         self.problem = problem
+        # By which errors are taken of scaled fields: as published for a benchmark, whatever the
+        # network sees; None: by the network's own.
+        self.error_scaling = error_scaling or normalization
 
     def forward(
         self, u: Float[Tensor, "batch in_channel *space"]
@@ -87,6 +91,7 @@ class TrainedOperator(nn.Module):
             "model": self.model,
             "config": to_plain(self.network.config),
             "normalization": to_plain(self.normalization),
+            "error_scaling": to_plain(self.error_scaling),
             "grid": to_plain(self.grid),
         }
 

@@ -77,7 +77,7 @@ def export_run(
         fields = full.fields
         with arithmetic(config.train.precision):  # as the run is evaluated
             prediction = operator.predict(fields.inputs)
-        half = sample_errors(prediction, fields, operator.normalization, config.problem.mask)
+        half = sample_errors(prediction, fields, operator.error_scaling, config.problem.mask)
         pair = {"full": full.summary, "half": summary(half)}
         errors[full.split] = {name: published_error(one) for name, one in pair.items()}
     for split, error in errors.items():

@@ -12,11 +12,12 @@ import torch
 from torch import nn
 
 from torchcno.arithmetic import arithmetic
-from torchcno.data.dataset import Fields, Normalization
 from torchcno.data.dataset import load as load_fields
+from torchcno.data.fields import Fields
+from torchcno.data.normalization import SIDES, Normalization
 from torchcno.data.samples import Samples
 from torchcno.disk import write_json
-from torchcno.evaluation.errors import sample_errors, summary
+from torchcno.evaluation.errors import channel_errors, sample_errors, summary
 from torchcno.evaluation.mean_field import mean_field
 from torchcno.evaluation.resolution import Evaluation
 from torchcno.evaluation.timing import inference_time
@@ -28,6 +29,7 @@ from torchcno.runs.evaluate import EVALUATED
 from torchcno.runs.folder import Mode, RunFolder
 from torchcno.runs.operator import TrainedOperator, pick_device
 from torchcno.training import PRESETS, Epoch, EventFile, Hardware, Pairs, Recipe, fit
+from torchcno.training.augmentation import ZEROS
 from torchcno.training.hardware import device_name, extent, is_first_process
 from torchcno.training.loop import check_batches
 
@@ -41,6 +43,7 @@ class Watch:
 
 
 NO_ONE = Watch()
+MOVED_ZERO = 0.1  # how far from its place a scaled zero is taken to be moved: extremes are sampled
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ def train_task(
         return {}
     device = pick_device(hardware.accelerator)
     laid_out(operator.to(device).network)  # with several processes it stayed as it was built
-    known, scaling, evaluations = task.fields["train"], operator.normalization, []
+    known, scaling, evaluations = task.fields["train"], operator.error_scaling, []
     with arithmetic(recipe.precision):  # as for the validation error
         for split in splits:
             fields = task.fields[split]
@@ -120,6 +123,14 @@ def train_task(
         "versions": versions(),
         "weights": folder.hash_weights(),
         "errors": {evaluation.split: evaluation.summary for evaluation in evaluations},
+        "channel_errors": {
+            one.split: [
+                summary(errors)
+                for errors in channel_errors(one.prediction, one.fields, scaling, task.mask)
+            ]
+            for one in evaluations
+            if one.prediction.shape[1] > 1
+        },
         # To measure a network's by.
         "mean_field_errors": {
             one.split: summary(
@@ -173,9 +184,12 @@ def train_run(
             for split in dict.fromkeys(("train", "val", *splits))
         }
         known = fields["train"]
-        scaling = Normalization.fit(known) if problem.normalized else Normalization.identity()
+        published = Normalization.fit(known, "unit" if problem.normalized else "none")
+        chosen = config.train.normalization
+        scaling = published if chosen is None else Normalization.fit(known, chosen)
+        refuse_moved_zero(config.train, scaling)
         task = Task(
-            TrainedOperator(network, scaling, known.grid, config.model, problem.name),
+            TrainedOperator(network, scaling, known.grid, config.model, problem.name, published),
             fields,
             config.train,
             config.seed,
@@ -216,14 +230,16 @@ def train_on(
     seed: int = 0,
     hardware: Hardware = Hardware(),  # noqa: B008
     mask: Mask | None = None,
-    normalization: Normalization | None = None,
+    normalization: Normalization | str | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
     resume: bool = False,
 ) -> TrainedOperator:
     """Train a network of this package on any fields, into the folder `out`, which `load` opens.
 
-    Fields are scaled to [0, 1] by the extremes of `train`, unless `normalization` says otherwise
-    (`Normalization.identity()`: not at all), and the weights that do best on `val` are kept, as for
+    Fields are scaled channel by channel: `normalization` has the constants or the name of a rule
+    (`NORMALIZATIONS`), else the recipe names one, else it is `auto`: each channel is divided by its
+    largest magnitude, or, where it stays far from zero, has its mean taken off and is divided by
+    its deviation. The weights that do best on `val` are kept, as for
     the benchmarks; the rest is as in `training.fit`. `name` is what the operator calls its problem.
     The initial weights are those of `model`: seed torch before it is built, and
     an interrupted run goes on to the end that it would have come to with `resume=True`.
@@ -245,7 +261,10 @@ def train_on(
         split: Fields(given.inputs.float(), given.outputs.float(), given.grid)
         for split, given in (("train", train), ("val", val))
     }
-    scaling = normalization or Normalization.fit(fields["train"])
+    scaling = normalization or recipe.normalization or "auto"
+    if isinstance(scaling, str):
+        scaling = Normalization.fit(fields["train"], scaling)
+    refuse_moved_zero(recipe, scaling)
     operator = TrainedOperator(model, scaling, train.grid, kind, name)
     folder = RunFolder(out)
     with folder.lock(hardware) as is_first:
@@ -279,6 +298,23 @@ def refuse_misfits(config: RunConfig, splits: Sequence[str]) -> None:
         )
     devices, nodes = extent(config.hardware)
     check_batches(recipe, recipe.samples or problem.samples["train"], devices * nodes)
+
+
+def refuse_moved_zero(recipe: Recipe, scaling: Normalization) -> None:
+    """Refuse a symmetry that changes signs where zero is not scaled to where it takes it to be."""
+    wanted = ZEROS.get(recipe.augmentation)
+    if wanted is None:
+        return
+    for side in SIDES:
+        zeros = [-low / (high - low) for low, high in scaling.constants(side)]
+        if any(abs(zero - wanted) > MOVED_ZERO for zero in zeros):
+            found = ", ".join(f"{zero:.3g}" for zero in zeros)
+            others = [name for name in ZEROS if name != recipe.augmentation]
+            raise ValueError(
+                f"augmentation {recipe.augmentation!r} takes zero to be scaled to {wanted}, and it "
+                f"is scaled to {found}; use augmentation {' or '.join([*others, 'none'])}, or "
+                "another normalization."
+            )
 
 
 def refuse_foreign_fields(model: nn.Module, train: Fields, val: Fields) -> None:

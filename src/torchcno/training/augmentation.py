@@ -2,11 +2,13 @@
 
 Only right for operators that have the symmetry: `translations` on a periodic domain, `square` where
 the equation and its boundary conditions know no direction, `exchange` where they are the same along
-every axis (a wind along the diagonal), `reflections` for the velocity of a flow on a torus. One
+every axis (a wind along the diagonal), `reflections` for the velocity of a flow on a torus, scaled
+to [0, 1], and `odd-reflections` for one whose zero stays zero (normalization `symmetric`). One
 symmetry is drawn for a batch, so that the fields move as a whole and nothing waits for the device.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Generator, Tensor
@@ -42,11 +44,11 @@ def axis_exchange(space: torch.Size, generator: Generator) -> Transform:
     return lambda u: u.permute(list(range(u.ndim - d)) + order).contiguous()
 
 
-def flow_reflection(space: torch.Size, generator: Generator) -> Transform:
-    """One of the four mirror images of a plane flow, its velocities scaled to [0, 1].
+def flow_reflection(space: torch.Size, generator: Generator, zero: float = 0.5) -> Transform:
+    """One of the four mirror images of a plane flow, whose zero is scaled to `zero`.
 
-    Mirrored along x, u changes its sign, and along y, v does where it is seen: to 1 − ũ and 1 − ṽ
-    where zero is scaled to 1/2, as it is for shear layers.
+    Mirrored along x, u changes its sign, and along y, v does where it is seen: to 2·zero − ũ and
+    2·zero − ṽ. Shear layers scaled to [0, 1] have their zero at 1/2.
     """
     along_x, along_y = (bool(torch.randint(2, (), generator=generator)) for _ in range(2))
     axes = [axis for axis, mirrored in ((-1, along_x), (-2, along_y)) if mirrored]
@@ -59,7 +61,7 @@ def flow_reflection(space: torch.Size, generator: Generator) -> Transform:
                 f"{w.shape[1]} channels are no plane velocity u or (u, v); use augmentation='none'."
             )
         signs = zip(w.flip(axes).split(1, dim=1), (along_x, along_y), strict=False)
-        return torch.cat([1 - one if turned else one for one, turned in signs], dim=1)
+        return torch.cat([2 * zero - one if turned else one for one, turned in signs], dim=1)
 
     return apply
 
@@ -70,4 +72,7 @@ AUGMENTATIONS: dict[str, Callable[[torch.Size, Generator], Transform]] = {
     "square": square_symmetry,
     "exchange": axis_exchange,
     "reflections": flow_reflection,
+    "odd-reflections": partial(flow_reflection, zero=0.0),
 }
+# Where physical zero has to be scaled to, for those that change signs.
+ZEROS = {"reflections": 0.5, "odd-reflections": 0.0}

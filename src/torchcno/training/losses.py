@@ -16,12 +16,18 @@ GRADIENT_WEIGHT = 0.1  # γ of `weighted_l2_loss`
 
 def relative_l1_loss(prediction: Fields, target: Fields) -> Float[Tensor, ""]:
     """Σ_i ‖p_i − v_i‖₁ / Σ_i ‖v_i‖₁: the batch's L¹ error over the batch's L¹ norm."""
-    norm = target.abs().mean()
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        # The norm is the whole batch's: by that of its share, a process would follow another loss.
-        torch.distributed.all_reduce(norm)
-        norm = norm / torch.distributed.get_world_size()
-    return (prediction - target).abs().mean() / norm
+    return (prediction - target).abs().mean() / _over_processes(target.abs().mean())
+
+
+def channel_l1_loss(prediction: Fields, target: Fields) -> Float[Tensor, ""]:
+    """(1/C) Σ_c [ Σ_i ‖p_ic − v_ic‖₁ / Σ_i ‖v_ic‖₁ ]: `relative_l1_loss` of each channel, averaged.
+
+    A channel that is zero throughout a batch is measured by the others' norm.
+    """
+    axes = [0, *range(2, target.ndim)]
+    norms = _over_processes(target.abs().mean(axes))
+    norms = torch.where(norms > 0, norms, norms.mean())
+    return ((prediction - target).abs().mean(axes) / norms).mean()
 
 
 def relative_l2_loss(prediction: Fields, target: Fields) -> Float[Tensor, ""]:
@@ -41,6 +47,17 @@ def weighted_l2_loss(prediction: Fields, target: Fields) -> Float[Tensor, ""]:
     return (of_values + weight * of_gradients).mean()
 
 
+def _over_processes(norm: Tensor) -> Tensor:
+    """The mean of a norm over the shares of a batch.
+
+    The norm is the whole batch's: by that of its share, a process would follow another loss.
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.all_reduce(norm)
+        norm = norm / torch.distributed.get_world_size()
+    return norm
+
+
 def _central_differences(v: Fields) -> Tensor:
     """f(x + h) − f(x − h) along every axis, as further channels, at points inside the grid."""
     inside = (slice(None), slice(None)) + (slice(1, -1),) * (v.ndim - 2)
@@ -50,6 +67,7 @@ def _central_differences(v: Fields) -> Tensor:
 
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "relative-l1": relative_l1_loss,
+    "channel-l1": channel_l1_loss,
     "relative-l2": relative_l2_loss,
     "weighted-l2": weighted_l2_loss,
 }

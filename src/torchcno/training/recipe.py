@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from torchcno.arithmetic import Precision
+from torchcno.data.normalization import NORMALIZATIONS
 from torchcno.selection import check_options, option
 from torchcno.training.augmentation import AUGMENTATIONS
 from torchcno.training.losses import LOSSES
@@ -27,6 +28,13 @@ class Recipe:
     samples: int | None = option(
         None, "train on the first samples only, this many; null: all", above=0
     )
+    normalization: str | None = option(
+        None,
+        "scaling of fields: unit (to [0, 1] by one minimum and maximum), symmetric (each channel / "
+        "its largest magnitude), standard (mean 0, deviation 1), none, auto (symmetric or standard "
+        "per channel); null: as published for a benchmark, auto for own data",
+        choices=NORMALIZATIONS,
+    )
     optimizer: str = option(
         "adamw", "adamw, or muon: orthogonal steps for kernels", choices=OPTIMIZERS
     )
@@ -43,8 +51,8 @@ class Recipe:
     )
     loss: str = option(
         "relative-l1",
-        "relative-l1 (to the batch's norm), relative-l2 (to each sample's), weighted-l2 (gradients "
-        "too)",
+        "relative-l1 (to the batch's norm), channel-l1 (that of each channel, averaged), "
+        "relative-l2 (to each sample's), weighted-l2 (gradients too)",
         choices=LOSSES,
     )
     augmentation: str = option(

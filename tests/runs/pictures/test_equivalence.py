@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from torchcno.data.dataset import Fields, Normalization
+from torchcno.data.fields import Fields
+from torchcno.data.normalization import Normalization
 from torchcno.evaluation.aliasing import Audit, Rung, Translation
 from torchcno.evaluation.errors import sample_errors
 from torchcno.evaluation.layers import LayerAliasing

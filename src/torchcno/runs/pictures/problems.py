@@ -7,7 +7,7 @@ import inspect
 
 from matplotlib.figure import Figure, SubFigure
 
-from torchcno.data.dataset import Fields
+from torchcno.data.fields import Fields
 from torchcno.data.samples import Samples
 from torchcno.problems.airfoil import Airfoil, c_mesh, rae2822
 from torchcno.problems.problem import Problem
