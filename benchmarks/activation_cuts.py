@@ -34,7 +34,7 @@ from torchcno.arithmetic import FIELDS, Precision, arithmetic
 from torchcno.data.generate import available_cores
 from torchcno.operators.activation import Activation
 from torchcno.operators.filters import WindowedSinc
-from torchcno.operators.fused import kernels, row_plans
+from torchcno.operators.fused import choice, kernels, row_plans
 from torchcno.operators.fused.kernels import Blocks
 from torchcno.operators.fused.row_plans import Cut
 from torchcno.operators.resampling import activation_matrices
@@ -50,7 +50,7 @@ FASTEST = 2  # cuts that go on to all shapes
 REGISTERS = (16, 160)  # float32 numbers that a thread holds of a program's results: least, most
 ROWS = 64  # of a product, at least: what four warps of the matrix units take
 SHARES = (0.45, 0.6, 0.85, 1.0)  # of the time, when compiling and timing end, in either round
-WHOLE = kernels.LARGEST[2]
+WHOLE = choice.LARGEST[2]
 IN_USE = dict(kernels.BLOCKS)
 # Row by row: (tile, warps); of 64 points there are 138 or 148 fine columns with zeros outside.
 STRIPS = (16, 32, 64)
@@ -169,7 +169,7 @@ def exact_matrices(n_in: int, n_out: int, boundary: str) -> tuple[Tensor, Tensor
 
 def prepared(launch: Launch, batch: int = BATCH) -> Callable[[], Any]:
     """The call, with fields of its own; `kernels` cuts all calls so from now on."""
-    kernels.LARGEST_PREFERRED[2] = WHOLE if isinstance(launch.cut, Blocks) else 0
+    choice.LARGEST_PREFERRED[2] = WHOLE if isinstance(launch.cut, Blocks) else 0
     if isinstance(launch.cut, Blocks):
         kernels.BLOCKS[launch.entry] = (launch.cut, launch.cut)
     else:

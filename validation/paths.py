@@ -25,7 +25,7 @@ from unittest import mock
 from torchcno import RunConfig, train_run
 from torchcno.arithmetic import Precision
 from torchcno.evaluation.errors import published_error
-from torchcno.operators.fused import kernels
+from torchcno.operators.fused import choice
 from torchcno.runs.search.space import Space
 from torchcno.training import Hardware
 
@@ -40,14 +40,14 @@ SMALL = {  # two minutes a run on one core
 }
 
 
-def unsupported(*arguments: object, **keywords: object) -> bool:
-    """In the place of `kernels.is_supported`; a mock would keep every field that it is asked of."""
-    return False
+def by_matrices(*arguments: object, **keywords: object) -> str:
+    """In the place of a decision; a mock would keep every field that it is asked of."""
+    return "the definition is asked for"
 
 
 def by_definition() -> AbstractContextManager[Any]:
     """Within the context no activation finds a kernel."""
-    return mock.patch.object(kernels, "is_supported", unsupported)
+    return mock.patch.object(choice, "why_not_in_one_pass", by_matrices)
 
 
 PATHS: dict[str, tuple[Precision, Callable[[], AbstractContextManager[Any]]]] = {

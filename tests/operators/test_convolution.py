@@ -1,11 +1,9 @@
-from contextlib import nullcontext
-
 import pytest
 import torch
 from torch import nn
 
-import torchcno.operators.convolution as convolution_module
-from torchcno.operators.convolution import Convolution, extend
+from torchcno.operators.boundary import extend
+from torchcno.operators.convolution import Convolution
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
@@ -67,84 +65,6 @@ def test_bad_input_says_what_to_do():
         Convolution(1, 1, 4, 2)
     with pytest.raises(ValueError, match="use a smaller kernel_size or fewer levels"):
         extend(torch.ones(1, 1, 2), 3, "periodic", -1)
-
-
-@pytest.mark.parametrize("momentum", [0.1, 0.5, 1.0])
-@pytest.mark.parametrize("boundary", ["zero", "periodic"])
-def test_a_batch_norm_that_comes_next_takes_the_bias_and_remembers_it(boundary, momentum):
-    torch.manual_seed(0)
-    convolution = Convolution(2, 3, 3, 2, boundary).double()
-    x = torch.randn(4, 2, 8, 8, dtype=torch.float64)
-    results, remembered = [], []
-    for told in (False, True):
-        norm = nn.BatchNorm2d(3, momentum=momentum).double()
-        for _ in range(3):
-            y = norm(convolution(x, norm if told else None))
-        gradients = torch.autograd.grad(y.pow(3).sum(), convolution.parameters())
-        results.append([y, *gradients, norm.running_mean, norm.running_var])
-        remembered.append(norm.eval()(convolution(x, norm)))  # evaluation has the bias, told or not
-    for full, short in zip(*results, strict=True):
-        torch.testing.assert_close(short, full, atol=1e-11, rtol=1e-11)
-    torch.testing.assert_close(*remembered)
-    if momentum < 1:
-        assert torch.equal(results[1][2], torch.zeros(3, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("dims", [1, 2])
-@pytest.mark.parametrize("centred", [False, True])
-@pytest.mark.parametrize("boundary", ["zero", "odd"])
-def test_gradients_made_aside_are_those_of_the_chain(monkeypatch, boundary, centred, dims):
-    torch.manual_seed(0)
-    kernel = Convolution(2, 3, 3, dims, boundary).double()
-    after = Convolution(3, 1, 3, dims, boundary).double()
-    norm = (nn.BatchNorm1d, nn.BatchNorm2d)[dims - 1](3).double() if centred else nn.Identity()
-    x = torch.randn(4, 2, *[8] * dims, dtype=torch.float64)
-
-    def loss() -> torch.Tensor:
-        return after(norm(kernel(x, norm)).tanh()).pow(2).sum()
-
-    def gradients() -> list[torch.Tensor]:
-        parameters = (*kernel.parameters(), *after.parameters())
-        for parameter in parameters:
-            parameter.grad = None
-        loss().backward()
-        return [parameter.grad for parameter in parameters]
-
-    in_order = gradients()
-    monkeypatch.setattr(convolution_module, "current_aside", lambda: "a stream")
-    monkeypatch.setattr(convolution_module, "put_aside", lambda stream, *read: nullcontext())
-    for ours, theirs in zip(gradients(), in_order, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
-    loss().backward()
-    torch.testing.assert_close(kernel.weight.grad, 2 * in_order[0])  # added to what is there
-    kernel.weight.requires_grad_(False)
-    assert gradients()[0] is None
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("half", [False, True])
-@pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize(("channels_in", "channels_out"), [(1, 8), (3, 1), (8, 2), (16, 16)])
-def test_channels_filled_up_with_zeros_change_nothing(channels_in, channels_out, last, half):
-    torch.manual_seed(0)
-    convolution = Convolution(channels_in, channels_out, 3, 2).cuda()
-    if last:
-        weight = convolution.weight.data
-        convolution.weight.data = weight.clone(memory_format=torch.channels_last)
-    x = torch.randn(4, channels_in, 16, 16, device="cuda", requires_grad=True)
-
-    def plain(x: torch.Tensor) -> torch.Tensor:
-        return nn.functional.conv2d(x, convolution.weight, convolution.bias, padding=1)
-
-    results = []
-    for convolve in (convolution, plain):
-        with torch.autocast("cuda", torch.float16, enabled=half):
-            y = convolve(x)
-        gradients = torch.autograd.grad(y.float().pow(2).sum(), (x, *convolution.parameters()))
-        results.append((y.detach(), *gradients))
-    for ours, theirs in zip(*results, strict=True):
-        atol = (1e-2 if half else 2e-3) * float(theirs.norm())
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=atol)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")  # of torch's own

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from torchcno.grids import Layout
 from torchcno.models.inputs import axes, check_fields
-from torchcno.operators import Branch, normalised_activation
+from torchcno.operators import Branch
 from torchcno.operators.activation import Activation, PointwiseActivation
+from torchcno.operators.block import Block, compose
 from torchcno.operators.boundary import BOUNDARIES
 from torchcno.operators.convolution import Convolution
 from torchcno.operators.filters import Ideal, Nearest, WindowedSinc, filter_from
@@ -123,29 +124,6 @@ def _check_divisible(field: str, size: tuple[int, ...] | None, levels: int) -> N
     )
 
 
-class Block(nn.Module):
-    """Σ ∘ norm ∘ K: the (D), (U) and (I) blocks, which differ in the size they lead to.
-
-    The convolution runs at the input's size; the activation changes the size on its way.
-    """
-
-    def __init__(
-        self,
-        config: CNOConfig,
-        channels: tuple[int, int],
-        size_in: tuple[int, ...],
-        size_out: tuple[int, ...],
-    ) -> None:
-        super().__init__()
-        self.convolution = _convolution(config, *channels)
-        self.norm = _norm(config, channels[1])
-        self.activation = _activation(config, channels[1], size_in, size_out)
-
-    def forward(self, v: Float[Tensor, "batch channel *space"]) -> Tensor:
-        """The block on fields of its size."""
-        return normalised_activation(self.convolution(v, self.norm), self.norm, self.activation)
-
-
 class Residual(nn.Module):
     """v + norm ∘ K ∘ Σ ∘ norm ∘ K (v): the (R) block."""
 
@@ -159,9 +137,8 @@ class Residual(nn.Module):
 
     def forward(self, v: Float[Tensor, "batch channel *space"]) -> Tensor:
         """The block on fields of its size."""
-        inner = self.convolution1(v, self.norm1)
-        inner = normalised_activation(inner, self.norm1, self.activation)
-        return v + self.norm2(self.convolution2(inner, self.norm2))
+        inner = compose(v, self.convolution1, self.norm1, self.activation)
+        return v + compose(inner, self.convolution2, self.norm2)
 
 
 class Perceptron(nn.Module):
@@ -175,7 +152,7 @@ class Perceptron(nn.Module):
 
     def forward(self, v: Float[Tensor, "batch channel *space"]) -> Tensor:
         """The layer on fields of its size."""
-        return self.convolution2(self.activation(self.convolution1(v)))
+        return compose(compose(v, self.convolution1, Σ=self.activation), self.convolution2)
 
 
 class CNO(nn.Module):
@@ -202,7 +179,7 @@ class CNO(nn.Module):
         wide = [2 * c(level) for level in range(M)] + [c(M)]
         self.lift = Perceptron(config, (config.in_channels, c(0)), s(0))
         self.encoder = nn.ModuleList(
-            Block(config, (c(k), c(k + 1)), s(k), s(k + 1)) for k in range(M)
+            _block(config, (c(k), c(k + 1)), s(k), s(k + 1)) for k in range(M)
         )
         self.skip = nn.ModuleList(
             nn.Sequential(*(Residual(config, c(k), s(k)) for _ in range(config.skip_blocks)))
@@ -212,13 +189,13 @@ class CNO(nn.Module):
             *(Residual(config, c(M), s(M)) for _ in range(config.neck_blocks))
         )
         self.expansion = nn.ModuleList(
-            Block(config, (c(k), c(k)), s(k), t(k)) for k in range(M + 1)
+            _block(config, (c(k), c(k)), s(k), t(k)) for k in range(M + 1)
         )
         self.invariant = nn.ModuleList(
-            Block(config, (wide[k], wide[k]), t(k), t(k)) for k in range(1, M + 1)
+            _block(config, (wide[k], wide[k]), t(k), t(k)) for k in range(1, M + 1)
         )
         self.decoder = nn.ModuleList(
-            Block(config, (wide[k], c(k - 1)), t(k), t(k - 1)) for k in range(1, M + 1)
+            _block(config, (wide[k], c(k - 1)), t(k), t(k - 1)) for k in range(1, M + 1)
         )
         self.project = Perceptron(config, (wide[0], config.out_channels), t(0))
 
@@ -252,6 +229,19 @@ class CNO(nn.Module):
             y = self.decoder[level](self.invariant[level](y))
             y = torch.cat([y, across[level].result()], dim=1)
         return self.project(y)
+
+
+def _block(
+    config: CNOConfig,
+    channels: tuple[int, int],
+    size_in: tuple[int, ...],
+    size_out: tuple[int, ...],
+) -> Block:
+    return Block(
+        _convolution(config, *channels),
+        _norm(config, channels[1]),
+        _activation(config, channels[1], size_in, size_out),
+    )
 
 
 def _convolution(config: CNOConfig, in_channels: int, out_channels: int) -> Convolution:

@@ -1,11 +1,11 @@
 """The elementary operators of a CNO on band-limited functions (section 2 of the paper)."""
 
 from torchcno.operators.activation import Activation, PointwiseActivation, filtered_activation
+from torchcno.operators.block import Block
 from torchcno.operators.boundary import BOUNDARIES, Boundary
 from torchcno.operators.convolution import Convolution
 from torchcno.operators.filters import Filter, Ideal, LowPass, Nearest, WindowedSinc
 from torchcno.operators.fused.layout import laid_out
-from torchcno.operators.fused.normalised import normalised_activation
 from torchcno.operators.fused.streams import Branch, aside
 from torchcno.operators.resampling import activation_matrices, resampling_matrix
 from torchcno.operators.sigma import SIGMAS, Sigma
@@ -14,6 +14,7 @@ __all__ = [
     "BOUNDARIES",
     "SIGMAS",
     "Activation",
+    "Block",
     "Boundary",
     "Branch",
     "Convolution",
@@ -28,6 +29,5 @@ __all__ = [
     "aside",
     "filtered_activation",
     "laid_out",
-    "normalised_activation",
     "resampling_matrix",
 ]

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.operators.filters import LowPass, WindowedSinc, fir_taps
-from torchcno.operators.fused import kernels
+from torchcno.operators.fused import choice
 from torchcno.operators.fused.bands import Bands, band
 from torchcno.operators.resampling import Matrices, activation_matrices
 from torchcno.operators.sigma import SIGMAS
@@ -107,9 +107,11 @@ class Activation(nn.Module):
         """Σ x, the same numbers by whichever way is fastest."""
         if not self.dense:
             return self.by_bands(x)
-        if kernels.is_supported(x, self.ups, self.downs, self.sigma, self.local):
-            return kernels.fused_activation(x, self.bias, self.ups, self.downs, self.sigma)
-        return self.by_matrices(x)
+        filters = self.ups, self.downs, self.sigma
+        if choice.why_not_in_one_pass(x, *filters, self.local) is not None:
+            return self.by_matrices(x)
+        y: Tensor = torch.ops.torchcno.filtered_activation(x, self.bias, *filters)
+        return y
 
     def by_matrices(self, x: Tensor) -> Tensor:
         """Σ x by one matrix per axis."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from torchcno.operators.fused import kernels
+from torchcno.operators.fused import choice
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -14,7 +14,7 @@ def interpreter_without_detours() -> Iterator[None]:
     It patches its language anew for every function that a program calls, and it computes whether
     integers overflow, which it would tell in its debugging mode alone.
     """
-    if torch.cuda.is_available() or not kernels._HAS_TRITON:
+    if torch.cuda.is_available() or not choice.HAS_TRITON:
         yield
         return
     from triton import language

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from torchcno.operators.filters import WindowedSinc
-from torchcno.operators.fused import kernels, row_plans
+from torchcno.operators.fused import choice, kernels, row_plans
 from torchcno.operators.fused.kernels import Normalisation
 from torchcno.operators.resampling import activation_matrices
 
 pytestmark = [
     pytest.mark.skipif(
-        torch.cuda.is_available() or not kernels._HAS_TRITON,
+        torch.cuda.is_available() or not choice.HAS_TRITON,
         reason="needs Triton's interpreter, which needs to be alone",
     ),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # of NumPy: memory is not initialised
@@ -164,7 +164,7 @@ def test_lines(case, rounded, launched):
 )
 def test_rows(case, launched, monkeypatch):
     for largest in ("LARGEST", "LARGEST_EXACT"):
-        monkeypatch.setattr(kernels, largest, {2: 0})
+        monkeypatch.setattr(choice, largest, {2: 0})
     for cuts in (row_plans.FORWARD, row_plans.BACKWARD):
         for tail, cut in cuts.items():
             monkeypatch.setitem(cuts, tail, replace(cut, strip=8))

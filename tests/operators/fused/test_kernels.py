@@ -15,7 +15,7 @@ from torch import Tensor
 
 from torchcno.operators.activation import SIGMAS, filtered_activation
 from torchcno.operators.filters import Ideal, WindowedSinc
-from torchcno.operators.fused import kernels, row_plans
+from torchcno.operators.fused import choice, kernels, row_plans
 from torchcno.operators.fused.layout import memory_format
 from torchcno.operators.resampling import activation_matrices
 
@@ -26,7 +26,7 @@ STORED = {"fp16": torch.float16, "bf16": torch.bfloat16}  # fields; others in fl
 FILTER = WindowedSinc()
 
 interpreted = pytest.mark.skipif(
-    CUDA or not kernels._HAS_TRITON, reason="needs Triton's interpreter, which needs to be alone"
+    CUDA or not choice.HAS_TRITON, reason="needs Triton's interpreter, which needs to be alone"
 )
 
 
@@ -39,13 +39,14 @@ def arithmetic_is_restored():
 
 NEWER = """
 import torch
-from torchcno.operators.fused.kernels import _arithmetic
+from torchcno.operators.fused.choice import arithmetic_of
 
 matmul = torch.backends.cuda.matmul
-compiled = torch.compile(lambda x: x + (_arithmetic(x) == "tf32"), backend="eager", fullgraph=True)
+rounded = lambda x: x + (arithmetic_of(x) == "tf32")
+compiled = torch.compile(rounded, backend="eager", fullgraph=True)
 for precision in ("tf32", "ieee"):
     matmul.fp32_precision = precision
-    for decide in (_arithmetic, lambda x: "tf32" if compiled(x) else "fp32"):
+    for decide in (arithmetic_of, lambda x: "tf32" if compiled(x) else "fp32"):
         assert decide(torch.zeros(1)) == ("tf32" if precision == "tf32" else "fp32")
 """
 
@@ -152,7 +153,7 @@ def test_any_number_of_planes_in_either_layout(batch, channels, layout):
 @pytest.mark.parametrize("size", [(32, 32), (64, 40), (16, 128)], ids=str)
 def test_planes_that_need_several_blocks(size, layout, monkeypatch):
     for largest in ("LARGEST_EXACT", "LARGEST_PREFERRED"):
-        monkeypatch.setattr(kernels, largest, kernels.LARGEST)
+        monkeypatch.setattr(choice, largest, choice.LARGEST)
     x, bias = fields(size, batch=1, channels=4)
     x = x.contiguous(memory_format=layout)
     check_launches(x, bias, *matrices(size, size))
@@ -162,7 +163,7 @@ def test_planes_that_need_several_blocks(size, layout, monkeypatch):
 def streamed(monkeypatch):
     """Every plane row by row, also what fits on chip, and several strips."""
     for largest in ("LARGEST", "LARGEST_EXACT"):
-        monkeypatch.setattr(kernels, largest, {1: 256, 2: 0})
+        monkeypatch.setattr(choice, largest, {1: 256, 2: 0})
     for cuts in (row_plans.FORWARD, row_plans.BACKWARD):
         for tail, cut in cuts.items():
             monkeypatch.setitem(cuts, tail, replace(cut, strip=8))
@@ -206,14 +207,14 @@ def test_rows_too_long_for_one_program(n_in, n_out, boundary, layout):
 
 @interpreted
 def test_what_neither_fits_nor_can_be_streamed_is_matrix_products(monkeypatch):
-    monkeypatch.setattr(kernels, "LARGEST_EXACT", {1: 0, 2: 0})
+    monkeypatch.setattr(choice, "LARGEST_EXACT", {1: 0, 2: 0})
     check_launches(*fields((8, 8)), *matrices((8, 8), (8, 8), "even", filter=Ideal()))
     check_launches(*fields((16,)), *matrices((16,), (16,)))
 
 
 @interpreted
 def test_large_planes_go_row_by_row_where_they_can(monkeypatch):
-    monkeypatch.setattr(kernels, "_arithmetic", lambda x: "tf32")
+    monkeypatch.setattr(choice, "arithmetic_of", lambda x: "tf32")
     for size, filter, streams in (
         (64, WindowedSinc(), False),
         (128, WindowedSinc(), True),
@@ -223,7 +224,7 @@ def test_large_planes_go_row_by_row_where_they_can(monkeypatch):
         x, _ = fields((size, 8), batch=1, channels=1)
         both = matrices((size, 8), (size, 8), "even", filter=filter)
         local = isinstance(filter, WindowedSinc)
-        assert kernels.is_whole(x, *both, local) == (streams is False)
+        assert choice.is_whole(x, *both, local) == (streams is False)
         launch = kernels.find_launch(x, *both, "relu", norm=None, backward=False)
         assert (launch is None) == (streams is None)
         if launch is not None:
@@ -419,7 +420,7 @@ def test_the_operator_is_the_definition_on_the_cpu(size):
     ups, downs = matrices(size, size)
     y, dy, dx, dbias = definition(x, bias, ups, downs, "silu")
     x.requires_grad_(), bias.requires_grad_()
-    fused = kernels.fused_activation(x, bias, ups, downs, "silu")
+    fused = torch.ops.torchcno.filtered_activation(x, bias, ups, downs, "silu")
     gradients = torch.autograd.grad(fused, [x, bias], dy.float())
     for result, truth in zip((fused, *gradients), (y, dx, dbias), strict=True):
         assert distance(result, truth) < 1e-6
@@ -438,8 +439,8 @@ def test_autocast_leaves_the_type_of_the_field(dtype):
     x, bias = fields((8, 8))
     arguments = (x.to(dtype), bias, *matrices((8, 8), (8, 8)), "gelu")
     with torch.autocast("cpu", torch.bfloat16):
-        y = kernels.fused_activation(*arguments)
-    assert torch.equal(y, kernels.fused_activation(*arguments))
+        y = torch.ops.torchcno.filtered_activation(*arguments)
+    assert torch.equal(y, torch.ops.torchcno.filtered_activation(*arguments))
 
 
 def test_export_sees_one_operator():
@@ -450,7 +451,9 @@ def test_export_sees_one_operator():
             self.bias = torch.nn.Parameter(torch.zeros(4))
 
         def forward(self, x: Tensor) -> Tensor:
-            return kernels.fused_activation(x, self.bias, [self.up], [self.down], "relu")
+            return torch.ops.torchcno.filtered_activation(
+                x, self.bias, [self.up], [self.down], "relu"
+            )
 
     program = torch.export.export(Model(), (torch.randn(2, 4, 16),))
     calls = [node.target for node in program.graph.nodes if node.op == "call_function"]
@@ -494,10 +497,10 @@ def test_a_fault_of_a_kernel_is_raised_every_time():
 def test_the_cpu_has_programs_for_local_filters_and_kinks_alone():
     x, _ = fields((8, 8))
     both = matrices((8, 8), (8, 8))
-    assert kernels.is_supported(x, *both, "relu", local=True)
-    assert not kernels.is_supported(x, *both, "relu", local=False)
-    assert not kernels.is_supported(x, *both, "gelu", local=True)
-    assert not kernels.is_supported(x.double(), *both, "relu", local=True)
+    assert choice.why_not_in_one_pass(x, *both, "relu", local=True) is None
+    assert "full matrix" in choice.why_not_in_one_pass(x, *both, "relu", local=False)
+    assert "two slopes" in choice.why_not_in_one_pass(x, *both, "gelu", local=True)
+    assert "float32" in choice.why_not_in_one_pass(x.double(), *both, "relu", local=True)
 
 
 def check_operator(x, bias, ups, downs, sigma="leaky_relu", arithmetic="tf32"):
@@ -508,9 +511,9 @@ def check_operator(x, bias, ups, downs, sigma="leaky_relu", arithmetic="tf32"):
     x, bias = x.cuda(), bias.cuda().requires_grad_()
     x = (x.contiguous(memory_format=layout) if layout else x).requires_grad_()
     ups, downs = [u.cuda() for u in ups], [d.cuda() for d in downs]
-    assert kernels.is_supported(x, ups, downs, sigma, local=True)
+    assert choice.why_not_in_one_pass(x, ups, downs, sigma, local=True) is None
     y, dy, dx, dbias = definition(x.detach(), bias.detach(), ups, downs, sigma)
-    fused = kernels.fused_activation(x, bias, ups, downs, sigma)
+    fused = torch.ops.torchcno.filtered_activation(x, bias, ups, downs, sigma)
     gradients = torch.autograd.grad(fused, [x, bias], dy.to(x.dtype))
     assert distance(fused, y) < TOLERANCE[arithmetic]
     for result, truth in zip(gradients, (dx, dbias), strict=True):
@@ -610,7 +613,6 @@ def test_compiled_and_captured_on_the_gpu():
     ups, downs = ([m.cuda() for m in pair] for pair in matrices((32, 32), (32, 32)))
 
     def loss(x: Tensor) -> Tensor:
-        # Not by `fused_activation`: a compiler cannot follow the type checks of tests.
         y = torch.ops.torchcno.filtered_activation(x * x, bias, ups, downs, "gelu")
         return (2 * y).square().mean()
 

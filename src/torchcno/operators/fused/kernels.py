@@ -10,34 +10,23 @@ again. On CUDA, planes that fit on chip are taken whole (`triton_activation.py`)
 covers is matrix products.
 """
 
-import importlib.util
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from torchcno.operators.fused import row_plans
+from torchcno.operators.activation import filtered_activation
+from torchcno.operators.fused import choice, row_plans
+from torchcno.operators.fused.choice import Arithmetic, PerAxis
 from torchcno.operators.fused.layout import memory_format
 from torchcno.operators.fused.remembered import remember
 from torchcno.operators.fused.row_plans import power_of_two
 from torchcno.operators.sigma import SIGMAS
-from torchcno.tracing import is_traced
-
-Arithmetic = Literal["fp32", "tf32", "fp16", "bf16"]
-PerAxis = Sequence[Tensor]  # one matrix per axis
-
-# Points an axis that fit on chip, by dimension; exact products hold every factor in two parts.
-LARGEST = {1: 256, 2: 128}
-LARGEST_EXACT = {1: 256, 2: 32}
-# Beyond, only planes that cannot go row by row are taken whole: at 128² that is the slower way.
-LARGEST_PREFERRED = {1: 256, 2: 64}
-LARGEST_STREAMED = 2048  # points an axis of a plane that goes through the chip row by row
-DTYPES = frozenset({torch.float32, torch.float16, torch.bfloat16})
 
 
 class Normalisation(NamedTuple):
@@ -51,67 +40,18 @@ class Normalisation(NamedTuple):
     share: float  # 1/n, if μ and v are those of the n values of x; 0, if they do not depend on x
 
 
-# Triton comes with CUDA builds of torch. It is imported when the first kernel is launched.
-_HAS_TRITON = importlib.util.find_spec("triton") is not None
-
-
-def is_supported(x: Tensor, ups: PerAxis, downs: PerAxis, sigma: str, local: bool) -> bool:
-    """Whether the fused operator is the faster way: by device, type, dimension, size and σ.
-
-    A decision by metadata alone, so that it can be traced; `local` says that the matrices are
-    mostly zeros, which the CPU's program lives on. The matrices must be constants: the operator
-    has no gradient with respect to them. A network that is traced is to run without this operator.
-    """
-    constant = not any(matrix.requires_grad for matrix in [*ups, *downs])
-    transformed = torch._C._are_functorch_transforms_active()  # torch.func sees through products
-    if x.ndim != 2 + len(ups) or not constant or transformed or is_traced():
-        return False
-    if x.is_cuda:
-        streams = local and len(ups) == 2 and _longest(ups, downs) <= LARGEST_STREAMED
-        fits = streams or fits_on_chip(x, ups, downs)
-        return _HAS_TRITON and fits and x.dtype in DTYPES and SIGMAS[sigma].on_chip
-    return local and _runs_on_cpu(x, sigma)
-
-
-def fits_on_chip(x: Tensor, ups: PerAxis, downs: PerAxis) -> bool:
-    """Whether whole planes, or lines, fit on chip, in the arithmetic that is set now."""
-    largest = LARGEST_EXACT if _arithmetic(x) == "fp32" else LARGEST
-    return _longest(ups, downs) <= largest.get(len(ups), 0)
-
-
-def is_whole(x: Tensor, ups: PerAxis, downs: PerAxis, local: bool) -> bool:
-    """Whether planes, or lines, are taken whole, and may be normalised on the way."""
-    preferred = not local or _longest(ups, downs) <= LARGEST_PREFERRED.get(len(ups), 0)
-    return preferred and fits_on_chip(x, ups, downs)
-
-
-def _longest(ups: PerAxis, downs: PerAxis) -> int:
-    return max(*(up.shape[1] for up in ups), *(down.shape[0] for down in downs))
-
-
-def _runs_on_cpu(x: Tensor, sigma: str) -> bool:
-    """Whether `cpu_activation` has a program for these fields."""
-    on_cpu = x.device.type == "cpu" and x.dtype is torch.float32
-    return on_cpu and x.ndim <= 4 and SIGMAS[sigma].slopes is not None
-
-
-def fused_activation(x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str) -> Tensor:
-    """D σ(U (x + b)) with one matrix of U and of D an axis; σ by its name.
-
-    x (batch, channel, *space) float32, float16 or bfloat16, in either memory format; the result
-    keeps both. U: (n_fine, n_in), D: (n_out, n_fine) in float32. Products of float16, and of
-    float32 where `torch.backends.cuda.matmul.allow_tf32` says so, have factors of 11 bits: TF32, or
-    float16 with a power of two for its range, which is faster. Else those of float32 are right to
-    its last bits but one (three TF32 products each). Those of bfloat16 stay so. All accumulate in
-    float32.
-    """
-    y: Tensor = torch.ops.torchcno.filtered_activation(x, bias, list(ups), list(downs), sigma)
-    return y
-
-
 @torch.library.custom_op("torchcno::filtered_activation", mutates_args=())
 def _forward(x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str) -> Tensor:
-    if not _runs_on_cpu(x, sigma):
+    """D σ(U (x + b)) with one matrix of U and of D per axis; σ by its name.
+
+    x (batch, channel, *space) float32, float16 or bfloat16, in either memory format; the result
+    keeps both. U: (n_fine, n_in), D: (n_out, n_fine) in float32, constants. Products of float16,
+    and of float32 where `torch.backends.cuda.matmul.allow_tf32` says so, have factors of 11 bits:
+    TF32, or float16 with a power of two for its range, which is faster. Else those of float32 are
+    right to its last bits but one (three TF32 products each). Those of bfloat16 stay so. All
+    accumulate in float32.
+    """
+    if not choice.runs_on_cpu(x, sigma):
         return dense_activation(x, bias, ups, downs, sigma)
     from torchcno.operators.fused import cpu_activation
 
@@ -122,7 +62,7 @@ def _forward(x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str) 
 def _backward(
     dy: Tensor, x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str
 ) -> tuple[Tensor, Tensor]:
-    if not _runs_on_cpu(x, sigma):
+    if not choice.runs_on_cpu(x, sigma):
         return _dense_backward(dy, x, bias, ups, downs, sigma)
     from torchcno.operators.fused import cpu_activation
 
@@ -150,9 +90,6 @@ _forward.register_autograd(_differentiate, setup_context=_save)
 
 def dense_activation(x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str) -> Tensor:
     """The same by products with whole matrices."""
-    # Imported here: `activation` chooses between its own definition and this module.
-    from torchcno.operators.activation import filtered_activation
-
     ups, downs = [up.to(x.dtype) for up in ups], [down.to(x.dtype) for down in downs]
     with torch.autocast(x.device.type, enabled=False):  # the result has the type of x
         y = filtered_activation(x, bias.to(x.dtype), ups, downs, SIGMAS[sigma])
@@ -302,15 +239,15 @@ def find_launch(
 
     direction = "backward" if backward else "forward"
     planes = x.shape[0] * x.shape[1]
-    arithmetic, plan = _arithmetic(x), None
-    if norm is None and not is_whole(x, ups, downs, local=True):
+    arithmetic, plan = choice.arithmetic_of(x), None
+    if norm is None and not choice.is_whole(x, ups, downs, local=True):
         plan = row_plans.find_plan(ups, downs, ROUNDINGS[arithmetic], backward)
     if plan is not None:
         program = getattr(triton_rows, direction)[plan.grid(planes)]
         names = {"SIGMA": sigma, "ARITHMETIC": arithmetic}
         sizes = _field_sizes(x, downs) | plan.sizes | names
         return Launch(program, plan.tables, (planes,), sizes, plan.strips * plan.tiles)
-    if not fits_on_chip(x, ups, downs):
+    if not choice.fits_on_chip(x, ups, downs):
         return None
     if arithmetic == "tf32" and SIGMAS[sigma].scales:
         arithmetic = "fp16"  # programs that hold all of a plane know its largest value
@@ -430,29 +367,6 @@ def _cut(
 def _multiple(n: int, block: int) -> int:
     """The least multiple of `block` that holds n."""
     return -(-n // block) * block
-
-
-def _arithmetic(x: Tensor) -> Arithmetic:
-    if x.dtype == torch.bfloat16:
-        return "bf16"
-    return "tf32" if x.dtype == torch.float16 or _is_tf32() else "fp32"
-
-
-def _is_tf32() -> bool:
-    """Whether products of float32 are to be rounded.
-
-    PyTorch's older switch cannot be read where a program has set the newer one alone.
-    """
-    matmul = torch.backends.cuda.matmul
-    try:
-        return matmul.allow_tf32
-    except RuntimeError:
-        return bool(matmul.fp32_precision == "tf32")
-
-
-# Else torch.compile would have to follow the exception. `torch.compiler.assume_constant_result`
-# sets the same, and imports the compiler for it: two seconds for whoever wants a network alone.
-_is_tf32.__dict__["_dynamo_marked_constant"] = True
 
 
 def _operands(

@@ -15,53 +15,19 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.operators.activation import Activation
-from torchcno.operators.fused import kernels
-from torchcno.operators.fused.kernels import Normalisation, PerAxis
+from torchcno.operators.fused import choice, kernels
+from torchcno.operators.fused.choice import PerAxis
+from torchcno.operators.fused.kernels import Normalisation
 from torchcno.operators.fused.streams import current_aside, put_aside
 
 
-def normalised_activation(
-    x: Float[Tensor, "batch channel *space"], norm: nn.Module, activation: nn.Module
-) -> Float[Tensor, "batch channel *out_space"]:
-    """activation(norm(x)), in one step where there is a program for it."""
-    if (
-        isinstance(norm, nn.BatchNorm2d)
-        and isinstance(activation, Activation)
-        and is_fused(x, norm, activation)
-    ):
-        return fused(x, norm, activation)
-    y: Tensor = activation(norm(x))
-    return y
-
-
-def is_fused(x: Tensor, norm: nn.Module, activation: Activation) -> bool:
-    """Whether a CUDA chip takes planes whole, and `norm` is batch norm as it is built by default.
-
-    A compiler sees the parts, which it fuses on its own, and so does whoever has a hook in `norm`.
-    """
-    if not (x.is_cuda and activation.dense):
-        return False
-    matrices = (activation.ups, activation.downs)
-    return (
-        kernels.is_supported(x, *matrices, activation.sigma, activation.local)
-        and kernels.is_whole(x, *matrices, activation.local)
-        and type(norm) is nn.BatchNorm2d  # and not one over several processes
-        and norm.affine
-        and norm.track_running_stats
-        and norm.momentum is not None
-        and norm.weight.dtype is torch.float32
-        and x.numel() > x.shape[1]  # a single value has no variance, and torch says so
-        and not (norm._forward_hooks or norm._forward_pre_hooks)
-        and not torch.compiler.is_compiling()
-    )
-
-
-def fused(x: Tensor, norm: nn.BatchNorm2d, activation: Activation) -> Tensor:
-    """activation(norm(x)) by one program."""
+def normalise_and_activate(x: Tensor, norm: nn.Module, activation: nn.Module) -> Tensor:
+    """activation(norm(x)) by one program, where `block.why_not_fused` has nothing against it."""
+    if not (isinstance(norm, nn.BatchNorm2d) and isinstance(activation, Activation)):
+        raise TypeError(f"{type(norm).__name__} and {type(activation).__name__} have no program.")
     mean: Any = norm.running_mean
     variance: Any = norm.running_var
     share = 0.0
@@ -100,7 +66,7 @@ class _NormalisedActivation(torch.autograd.Function):
         given = (dy, x, bias, *matrices_and_sigma, norm)
         # To be differentiated again: by operations that can be. So also where the arithmetic has
         # changed since, and planes that fitted on chip do not.
-        if torch.is_grad_enabled() or not kernels.fits_on_chip(x, *matrices_and_sigma[:2]):
+        if torch.is_grad_enabled() or not choice.fits_on_chip(x, *matrices_and_sigma[:2]):
             dx, dbias, dweight = _dense_backward(*given)
         else:
             dx, dbias, dweight = kernels.or_dense(kernels.launch_backward, _dense_backward, *given)

@@ -1,0 +1,74 @@
+"""Σ ∘ norm ∘ K in as few passes as there are programs for."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from torchcno.operators.activation import Activation
+from torchcno.operators.convolution import Convolution
+from torchcno.operators.fused import choice
+from torchcno.operators.fused.convolution import convolve
+from torchcno.operators.fused.normalised import normalise_and_activate
+from torchcno.tracing import is_traced
+
+
+def why_in_parts(*parts: nn.Module) -> str | None:
+    """Why a block is its three modules, one after the other; None: `compute` has it."""
+    if choice.is_watched(*parts):
+        return "a hook watches one of its parts"
+    if torch._C._are_functorch_transforms_active():
+        return "torch.func transforms the parts"
+    return "what is traced runs without this package" if is_traced() else None
+
+
+def why_not_fused(x: Tensor, norm: nn.Module, activation: nn.Module) -> str | None:
+    """Why norm and activation are two passes over fields x; None: they are one program."""
+    if not x.is_cuda:
+        return "the program for both is for CUDA"
+    if torch.compiler.is_compiling():
+        return "a compiler fuses the parts on its own"
+    if not isinstance(activation, Activation):
+        return f"the activation is {type(activation).__name__}"
+    if not activation.dense:
+        return "the grid is too large for matrices"
+    matrices = (activation.ups, activation.downs)
+    reason = choice.why_not_in_one_pass(x, *matrices, activation.sigma, activation.local)
+    if reason is None and not choice.is_whole(x, *matrices, activation.local):
+        reason = "planes go through the chip row by row"
+    return reason or choice.why_not_plain_batch_norm(x, norm)
+
+
+def compute(x: Tensor, convolution: Convolution, norm: nn.Module, activation: nn.Module) -> Tensor:
+    """Σ(norm(K x))."""
+    centred = _takes_the_mean(norm)
+    y = convolve(x, convolution, with_bias=not centred)
+    if centred:
+        _tell(norm, convolution.bias)
+    if why_not_fused(y, norm, activation) is None:
+        return normalise_and_activate(y, norm, activation)
+    z: Tensor = activation(norm(y))
+    return z
+
+
+def _takes_the_mean(norm: nn.Module) -> bool:
+    """Whether `norm` subtracts the mean of the batch, and remembers it in a way that can be told.
+
+    With a momentum of 1 the running mean forgets what it is told before.
+    """
+    return (
+        isinstance(norm, _BatchNorm)
+        and norm.training
+        and norm.momentum is not None
+        and norm.momentum < 1
+    )
+
+
+def _tell(norm: nn.Module, bias: Tensor) -> None:
+    """Have the running mean r that `norm` is about to make, (1 − m) r + m μ, contain `bias`."""
+    mean: Any = norm.running_mean
+    momentum: Any = norm.momentum
+    if mean is not None:
+        # As data: autograd keeps it with what `norm` normalised before, and never reads it.
+        mean.data.add_(bias.detach(), alpha=momentum / (1 - momentum))

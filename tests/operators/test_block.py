@@ -1,0 +1,140 @@
+"""A block is its three parts, by whichever way it is computed."""
+
+import copy
+from contextlib import nullcontext
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from torchcno.operators import Activation, Block, Convolution, WindowedSinc
+from torchcno.operators.block import compose
+from torchcno.operators.fused import convolution as fused_convolution
+
+
+def by_parts(v: Tensor, K: nn.Module, norm: nn.Module, Σ: nn.Module | None = None) -> Tensor:
+    return (Σ or nn.Identity())(norm(K(v)))
+
+
+def block(boundary: str = "zero") -> Block:
+    torch.manual_seed(0)
+    activation = Activation(3, (8, 8), (16, 16), "leaky_relu", WindowedSinc(), boundary, 2)
+    return Block(Convolution(2, 3, 3, 2, boundary), nn.BatchNorm2d(3), activation)
+
+
+def field() -> Tensor:
+    return torch.randn(4, 2, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("boundary", ["zero", "periodic"])
+def test_a_block_is_its_three_parts(boundary, training):
+    whole = block(boundary).double().train(training)
+    parts = copy.deepcopy(whole)
+    results = []
+    for layer, way in ((whole, whole), (parts, lambda v: by_parts(v, *parts.children()))):
+        v = field().double().requires_grad_()
+        y = way(v)
+        gradients = torch.autograd.grad(y.square().sum(), (v, *layer.parameters()))
+        results.append([y.detach(), *gradients, *layer.buffers()])
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+def test_whoever_has_a_hook_in_a_part_sees_it_at_work():
+    layer, seen = block(), []
+    expected = layer.eval()(field())
+    for part in layer.children():
+        part.register_forward_hook(lambda module, *_: seen.append(type(module).__name__))
+    torch.testing.assert_close(layer(field()), expected)
+    assert seen == ["Convolution", "BatchNorm2d", "Activation"]
+    assert "hook" in layer.why_not_fused(field())
+
+
+def test_a_block_can_be_mapped_over():
+    layer, v = block().eval(), torch.randn(5, 4, 2, 8, 8)
+    mapped = torch.func.vmap(layer)(v)
+    torch.testing.assert_close(mapped, torch.stack([layer(one) for one in v]))
+
+
+def test_a_block_that_is_not_fused_says_why():
+    assert "CUDA" in block().why_not_fused(field())
+
+
+@pytest.mark.parametrize("momentum", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize("boundary", ["zero", "periodic"])
+def test_a_batch_norm_that_comes_next_takes_the_bias_and_remembers_it(boundary, momentum):
+    torch.manual_seed(0)
+    convolution = Convolution(2, 3, 3, 2, boundary).double()
+    x = torch.randn(4, 2, 8, 8, dtype=torch.float64)
+    results, remembered = [], []
+    for way in (by_parts, compose):
+        norm = nn.BatchNorm2d(3, momentum=momentum).double()
+        for _ in range(3):
+            y = way(x, convolution, norm)
+        gradients = torch.autograd.grad(y.pow(3).sum(), convolution.parameters())
+        results.append([y, *gradients, norm.running_mean, norm.running_var])
+        remembered.append(compose(x, convolution, norm.eval()))  # evaluation has the bias
+    for full, short in zip(*results, strict=True):
+        torch.testing.assert_close(short, full, atol=1e-11, rtol=1e-11)
+    torch.testing.assert_close(*remembered)
+    if momentum < 1:
+        assert torch.equal(results[1][2], torch.zeros(3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("boundary", ["zero", "odd"])
+def test_gradients_made_aside_are_those_of_the_chain(monkeypatch, boundary, centred, dims):
+    torch.manual_seed(0)
+    kernel = Convolution(2, 3, 3, dims, boundary).double()
+    after = Convolution(3, 1, 3, dims, boundary).double()
+    norm = (nn.BatchNorm1d, nn.BatchNorm2d)[dims - 1](3).double() if centred else nn.Identity()
+    x = torch.randn(4, 2, *[8] * dims, dtype=torch.float64)
+
+    def loss() -> torch.Tensor:
+        return compose(compose(x, kernel, norm).tanh(), after).pow(2).sum()
+
+    def gradients() -> list[torch.Tensor]:
+        parameters = (*kernel.parameters(), *after.parameters())
+        for parameter in parameters:
+            parameter.grad = None
+        loss().backward()
+        return [parameter.grad for parameter in parameters]
+
+    in_order = gradients()
+    monkeypatch.setattr(fused_convolution, "current_aside", lambda: "a stream")
+    monkeypatch.setattr(fused_convolution, "put_aside", lambda stream, *read: nullcontext())
+    for ours, theirs in zip(gradients(), in_order, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
+    loss().backward()
+    torch.testing.assert_close(kernel.weight.grad, 2 * in_order[0])  # added to what is there
+    kernel.weight.requires_grad_(False)
+    assert gradients()[0] is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(("channels_in", "channels_out"), [(1, 8), (3, 1), (8, 2), (16, 16)])
+def test_channels_filled_up_with_zeros_change_nothing(channels_in, channels_out, last, half):
+    torch.manual_seed(0)
+    convolution = Convolution(channels_in, channels_out, 3, 2).cuda()
+    if last:
+        weight = convolution.weight.data
+        convolution.weight.data = weight.clone(memory_format=torch.channels_last)
+    x = torch.randn(4, channels_in, 16, 16, device="cuda", requires_grad=True)
+
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.conv2d(x, convolution.weight, convolution.bias, padding=1)
+
+    results = []
+    for convolve in (partial(compose, K=convolution), plain):
+        with torch.autocast("cuda", torch.float16, enabled=half):
+            y = convolve(x)
+        gradients = torch.autograd.grad(y.float().pow(2).sum(), (x, *convolution.parameters()))
+        results.append((y.detach(), *gradients))
+    for ours, theirs in zip(*results, strict=True):
+        atol = (1e-2 if half else 2e-3) * float(theirs.norm())
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=atol)
