@@ -1,19 +1,29 @@
+from itertools import chain
+
 import pytest
 import torch
 from torch import Generator
 
 from torchcno.problems import NavierStokes, SmoothTransport
 from torchcno.training.augmentation import (
+    Mover,
     axis_exchange,
     flow_reflection,
+    odd_square_symmetry,
     square_symmetry,
     translation,
 )
 
 
-def draws(symmetry, u, n=200):
+def move(symmetry, u, generator, zero=0.0):
+    """All samples of u, moved by one element of the symmetry."""
+    numbers = torch.tensor([*chain(*symmetry(u.shape[2:], u.shape[1], generator))])
+    return Mover(u.shape[2:], u.device, zero)(u, torch.arange(len(u)), numbers)
+
+
+def draws(symmetry, u, n=200, zero=0.0):
     generator = Generator().manual_seed(0)
-    return [symmetry(u.shape[2:], generator)(u) for _ in range(n)]
+    return [move(symmetry, u, generator, zero) for _ in range(n)]
 
 
 def test_square_symmetries_are_the_eight_of_the_square():
@@ -23,17 +33,22 @@ def test_square_symmetries_are_the_eight_of_the_square():
     assert found == {tuple(v.flatten().tolist()) for v in rotations}
 
 
+def test_odd_square_symmetries_are_those_of_the_square_and_their_negatives():
+    u = torch.arange(1.0, 10.0).view(1, 1, 3, 3)
+    found = {tuple(v.flatten().tolist()) for v in draws(odd_square_symmetry, u)}
+    even = {tuple(v.flatten().tolist()) for v in draws(square_symmetry, u)}
+    assert found == even | {tuple(-x for x in v) for v in even}
+
+
 def test_a_wind_along_the_diagonal_blows_as_well_on_exchanged_axes():
     problem = SmoothTransport()
     state = problem.sample_inputs(problem.grid(16), 1, Generator().manual_seed(0))
     start, end = problem.observe(state), problem.observe(problem.solve(state))
-    exchanges = [axis_exchange(start.shape[2:], Generator().manual_seed(i)) for i in range(20)]
-    for exchange in exchanges:
+    images, ends = draws(axis_exchange, start, n=20), draws(axis_exchange, end, n=20)
+    for of_start, of_end in zip(images, ends, strict=True):
         # vT is three of these grid steps along each axis.
-        before, after = exchange(start)[..., :-3, :-3], exchange(end)[..., 3:, 3:]
-        torch.testing.assert_close(before, after)
+        torch.testing.assert_close(of_start[..., :-3, :-3], of_end[..., 3:, 3:])
     assert not torch.allclose(start, start.mT, atol=0.1)
-    images = [exchange(start) for exchange in exchanges]
     assert all(torch.equal(v, start) or torch.equal(v, start.mT) for v in images)
     assert {torch.equal(v, start) for v in images} == {True, False}
 
@@ -64,7 +79,7 @@ def test_reflections_are_the_mirror_images_of_a_flow(components):
         of_start, of_end = (torch.stack(mirror(*w.unbind(1)), 1) for w in (start, end))
         torch.testing.assert_close(problem.solve(of_start), of_end, rtol=0, atol=1e-6)
         images.append(0.5 + problem.observe(of_end) / 8)
-    found = draws(flow_reflection, 0.5 + problem.observe(end) / 8)
+    found = draws(flow_reflection, 0.5 + problem.observe(end) / 8, zero=0.5)
     for image in images:
         assert any(torch.allclose(image, v) for v in found)
     for v in found:
@@ -78,7 +93,7 @@ def test_three_channels_are_no_plane_velocity():
 
 
 def test_a_mask_is_mirrored_and_has_no_sign():
-    mask = torch.rand(1, 3, 4, 4) < 0.5
+    mask = torch.rand(1, 2, 4, 4) < 0.5
     images = [mask.flip(axes) for axes in ([], [-1], [-2], [-1, -2])]
     for moved in draws(flow_reflection, mask):
         assert any(torch.equal(moved, image) for image in images)
@@ -87,12 +102,30 @@ def test_a_mask_is_mirrored_and_has_no_sign():
 def test_channels_and_samples_move_together():
     u = torch.rand(3, 2, 5, 5)
     for symmetry in (square_symmetry, axis_exchange, translation):
-        whole = symmetry(u.shape[2:], Generator().manual_seed(1))(u)
-        single = symmetry(u.shape[2:], Generator().manual_seed(1))(u[1:2, 1:])
+        whole = move(symmetry, u, Generator().manual_seed(1))
+        single = move(symmetry, u[1:2, 1:], Generator().manual_seed(1))
         assert torch.equal(whole[1:2, 1:], single)
 
 
 @pytest.mark.parametrize("symmetry", [square_symmetry, axis_exchange])
 def test_a_rectangle_has_not_the_symmetries_of_the_square(symmetry):
     with pytest.raises(ValueError, match=r"\(4, 6\)"):
-        symmetry(torch.Size((4, 6)), Generator())
+        symmetry(torch.Size((4, 6)), 1, Generator())
+
+
+@pytest.mark.parametrize("symmetry", [square_symmetry, translation])
+def test_cubes_and_lines_move_as_squares_do(symmetry):
+    for space in ((5,), (3, 3, 3)):
+        u = torch.rand(2, 1, *space)
+        for moved in draws(symmetry, u, n=20):
+            assert torch.equal(moved.flatten(1).sort().values, u.flatten(1).sort().values)
+    line = torch.arange(4.0).view(1, 1, 4)
+    found = {tuple(v.flatten().tolist()) for v in draws(square_symmetry, line)}
+    assert found == {(0, 1, 2, 3), (3, 2, 1, 0)}
+
+
+def test_any_samples_move_as_all_do():
+    u, batch = torch.rand(6, 1, 4, 4), torch.tensor([4, 0, 4])
+    numbers = torch.tensor([*chain(*translation(u.shape[2:], 1, Generator().manual_seed(0)))])
+    mover = Mover(u.shape[2:], u.device)
+    assert torch.equal(mover(u, batch, numbers), mover(u, torch.arange(6), numbers)[batch])

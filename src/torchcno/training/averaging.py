@@ -23,11 +23,19 @@ class WeightAverage:
         self.decay = 0.5 ** (1 / half_life)
         self._averages: list[Tensor] = list(self.model.parameters())
 
-    def update(self, weights: list[Tensor], step: int) -> None:
-        """Take in the weights after `step` = 1, 2, …, in the order of `model.parameters()`."""
-        newest = (1 - self.decay) / (1 - self.decay**step)
-        with torch.no_grad():
-            torch._foreach_lerp_(self._averages, weights, newest)
+    def share(self, step: int) -> float:
+        """What the weights after `step` = 1, 2, … count for in the average from then on."""
+        return (1 - self.decay) / (1 - self.decay**step)
+
+    @torch.no_grad()
+    def update(self, weights: list[Tensor], share: float | Tensor) -> None:
+        """Take in weights with their `share`, in the order of `model.parameters()`."""
+        if isinstance(share, float):
+            torch._foreach_lerp_(self._averages, weights, share)
+            return
+        changes = torch._foreach_sub(weights, self._averages)  # a share that the device knows
+        torch._foreach_mul_(changes, share.float())  # one kernel, where it has their type
+        torch._foreach_add_(self._averages, changes)
 
 
 def tracking_norms(model: nn.Module) -> list[_BatchNorm]:

@@ -8,20 +8,22 @@ between two steps determines the rest of a run.
 import copy
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
 from torchcno.arithmetic import FIELDS, LOSS_FACTORS, arithmetic
 from torchcno.operators import laid_out
 from torchcno.selection import select
-from torchcno.training.augmentation import AUGMENTATIONS
+from torchcno.training.augmentation import AUGMENTATIONS, ZEROS, Mover
 from torchcno.training.averaging import (
     WeightAverage,
     copy_statistics,
@@ -50,7 +52,7 @@ from torchcno.training.pairs import (
 from torchcno.training.recipe import EITHER_WAY, Recipe, completed, learning_rate
 from torchcno.training.sharding import is_sharded, shard, whole
 from torchcno.training.state import Progress, State
-from torchcno.training.step import Step, eager_step, graphed_step
+from torchcno.training.step import Step, eager_step, graphed, trained_tensors, training_modes
 
 # What the seed of a run makes random, each from a stream of its own.
 ORDER, DROPOUT, SYMMETRY = range(3)
@@ -145,6 +147,9 @@ def fit(
                 "samples": len(train),
             },
             state=_first_state(model, recipe, steps, fabric, hardware),
+            mover=Mover(
+                train.inputs.shape[2:], fabric.device, ZEROS.get(recipe.augmentation, 0.0)
+            ),
         )
         run.start(resume)
         run.go(stopping, on_epoch)
@@ -162,6 +167,22 @@ def fit(
 
 
 @dataclass
+class _Plan:
+    """What the steps of an epoch read, a row a step, on the device."""
+
+    batches: Int[Tensor, "step sample"]  # the samples of every batch, of those a process's share
+    rates: Float[Tensor, " step"]  # of learning, in the middle of a step
+    shares: Float[Tensor, " step"]  # of the weights after a step in their average
+    moves: Int[Tensor, "step number"]  # the symmetry that moves a batch; empty: none does
+    position: Int[Tensor, " 1"]  # the next row
+
+    def row(self, table: Tensor) -> Tensor:
+        """The row of `table` for the next step, without waiting for the device."""
+        # Around the end, where a capture warms up on the steps of an epoch that has fewer.
+        return table.index_select(0, self.position % len(table))[0]
+
+
+@dataclass
 class _Run:
     """What stays the same in the course of a run, and the `state` that changes."""
 
@@ -175,6 +196,8 @@ class _Run:
     frozen_from: int  # the first epoch in which batch norm keeps its statistics
     protocol: Mapping[str, Any]  # what has to be the same when a run goes on
     state: State
+    mover: Mover
+    plan: _Plan | None = None  # of the current epoch
     saved: float = field(default_factory=time.monotonic)  # when the state was last
     timed: float = field(default_factory=time.monotonic)  # up to when the epoch's seconds count
 
@@ -212,14 +235,14 @@ class _Run:
 
     def go(self, stopping: Callable[[], bool], on_epoch: Callable[[Epoch], None] | None) -> None:
         """Run to the end."""
-        step = _make_step(self.state, self.recipe, self.fabric)
+        advance, judge = self.ways()
         name, devices = device_name(self.fabric.device), self.state.progress.devices
         if not self.finished and name not in devices:
             devices.append(name)  # a time means little without it
         while not self.finished:
             self.timed = time.monotonic()
-            self.train_epoch(step, stopping)
-            epoch = self.close_epoch()
+            self.train_epoch(advance, stopping)
+            epoch = self.close_epoch(judge)
             if on_epoch is not None and self.fabric.is_global_zero:
                 on_epoch(epoch)
             # Processes have to agree on it, or those that go on would wait for the others.
@@ -229,49 +252,89 @@ class _Run:
                 self.save()
         self.save()
 
-    def train_epoch(self, step: Step, stopping: Callable[[], bool]) -> None:
+    def ways(self) -> tuple[Callable[[], None], Callable[[], Tensor]]:
+        """A step and a validation error: each a captured graph where that is possible."""
+        state, step = self.state, _make_step(self.state, self.recipe, self.fabric)
+        advance = partial(self.advance, step, list(state.model.parameters()))
+        if not is_captured(self.recipe, self.fabric.device, self.fabric.world_size):
+            return advance, self.judge
+
+        def changed() -> Iterator[Tensor]:
+            assert self.plan is not None
+            averages = state.average.model.parameters() if state.average is not None else ()
+            own = trained_tensors(state.model, state.optimizer)
+            return chain(own, averages, (state.loss_sum, self.plan.position))
+
+        def frozen() -> bool:
+            return state.progress.epoch >= self.frozen_from
+
+        captured = graphed(advance, changed, lambda: training_modes(state.model))
+        return captured, graphed(self.judge, state=frozen, warm_up=1)
+
+    def train_epoch(self, advance: Callable[[], None], stopping: Callable[[], bool]) -> None:
         """The steps of the current epoch that are still to do."""
         state, progress, alone = self.state, self.state.progress, self.fabric.world_size == 1
         if progress.batch == 0:
             state.loss_sum.zero_()
             torch.manual_seed(_seed(self.seed, progress.epoch, DROPOUT, self.fabric.global_rank))
-        weights: list[Tensor] = list(state.model.parameters())
-        batches = self.batches()
+        self.make_plan()
         if progress.epoch == self.frozen_from and progress.batch == 0:
             recalibrate_batch_norm(state.model, self.train.inputs, self.recipe.batch_size)
         state.model.train()
         if progress.epoch >= self.frozen_from:
             hold_statistics(state.model)
         while progress.batch < self.steps_per_epoch:
-            set_rate(state.optimizer, self.rate(progress.batch))
-            state.loss_sum += step(*self.augmented(batches[progress.batch]))
+            advance()
             progress.batch += 1
-            if state.average is not None:
-                steps = progress.epoch * self.steps_per_epoch + progress.batch
-                state.average.update(weights, steps)
             if alone and stopping():
                 self.interrupt()
             if alone and self.due:
                 self.save()
 
-    def batches(self) -> Int[Tensor, "step sample"]:
-        """The samples of every batch of this epoch, of those the share of this process."""
-        size, steps = self.recipe.batch_size, self.steps_per_epoch
-        generator = Generator().manual_seed(_seed(self.seed, self.state.progress.epoch, ORDER))
+    def make_plan(self) -> None:
+        """Draw what the steps of this epoch read, in the place of what those of the last read."""
+        state, size, steps = self.state, self.recipe.batch_size, self.steps_per_epoch
+        epoch, (inputs, targets, *_) = state.progress.epoch, self.train.tensors
+        generator = Generator().manual_seed(_seed(self.seed, epoch, ORDER))
         order = torch.randperm(len(self.train), generator=generator)[: steps * size]
-        share = order.view(steps, size)[:, self.fabric.global_rank :: self.fabric.world_size]
-        return share.to(self.fabric.device)
-
-    def augmented(self, batch: Int[Tensor, " sample"]) -> list[Tensor]:
-        """Inputs and targets of a batch, and where these count, moved by one symmetry."""
-        fields = [tensor[batch] for tensor in self.train.tensors]
-        if self.recipe.augmentation == "none":
-            return fields
-        progress = self.state.progress
-        seed = _seed(self.seed, progress.epoch, SYMMETRY, progress.batch)
         draw = select(AUGMENTATIONS, self.recipe.augmentation, "augmentation")
-        move = draw(fields[0].shape[2:], Generator().manual_seed(seed))
-        return [move(field) for field in fields]
+        moves: list[list[int]] = [[] for _ in range(steps)]
+        if draw is not None:
+            channels = max(inputs.shape[1], targets.shape[1])
+            for step in range(steps):
+                random = Generator().manual_seed(_seed(self.seed, epoch, SYMMETRY, step))
+                moves[step] = list(chain(*draw(inputs.shape[2:], channels, random)))
+        average, before = state.average, epoch * steps
+        shares = [average.share(before + step + 1) if average else 0.0 for step in range(steps)]
+        drawn = _Plan(
+            batches=order.view(steps, size)[:, self.fabric.global_rank :: self.fabric.world_size],
+            rates=torch.tensor(list(map(self.rate, range(steps))), dtype=torch.float64),
+            shares=torch.tensor(shares, dtype=torch.float64),
+            moves=torch.tensor(moves, dtype=torch.int64),
+            position=torch.tensor([state.progress.batch]),
+        )
+        tensors = {name: t.to(self.fabric.device) for name, t in vars(drawn).items()}
+        if self.plan is None:
+            self.plan = _Plan(**tensors)
+        for name, tensor in tensors.items():
+            getattr(self.plan, name).copy_(tensor)
+
+    def advance(self, step: Step, weights: list[Tensor]) -> None:
+        """One step on the next batch of the plan, moved by its symmetry."""
+        state, plan = self.state, self.plan
+        assert plan is not None
+        batch = plan.row(plan.batches)
+        if plan.moves.numel():
+            move = plan.row(plan.moves)
+            fields = [self.mover(tensor, batch, move) for tensor in self.train.tensors]
+        else:
+            fields = [tensor.index_select(0, batch) for tensor in self.train.tensors]
+        set_rate(state.optimizer, plan.row(plan.rates))
+        state.loss_sum += step(*fields)
+        if state.average is not None:
+            share = plan.row(plan.shares)
+            state.average.update(weights, share if share.is_cuda else float(share))
+        plan.position += 1
 
     def rate(self, batch: int) -> float:
         """The learning rate in the middle of a step of this epoch."""
@@ -284,7 +347,7 @@ class _Run:
         self.state.progress.epoch_seconds += now - self.timed
         self.timed = now
 
-    def close_epoch(self) -> Epoch:
+    def close_epoch(self, judge: Callable[[], Tensor]) -> Epoch:
         """Judge the epoch, note it down and go to the next."""
         progress, recipe = self.state.progress, self.recipe
         total = self.fabric.all_reduce(self.state.loss_sum.clone(), reduce_op="mean")
@@ -294,12 +357,11 @@ class _Run:
         number = progress.epoch + 1
         error = None
         if number % recipe.evaluate_every == 0 or number == recipe.epochs:
-            error = self.evaluate()
+            error = self.fabric.broadcast(float(judge()))
             self.check_finite(error, "validation error")
             if progress.best_error is None or error < progress.best_error:
                 progress.best_epoch, progress.best_error = number, error
-                kept = self.state.evaluated.state_dict()
-                self.state.best = {name: tensor.clone() for name, tensor in kept.items()}
+                self.state.keep_best()
         self.count_seconds()
         row = Epoch(
             epoch=number,
@@ -315,7 +377,7 @@ class _Run:
         progress.epoch, progress.batch, progress.epoch_seconds = number, 0, 0.0
         return row
 
-    def evaluate(self) -> float:
+    def judge(self) -> Tensor:
         """The validation error of the network that would be kept.
 
         Every process does the whole of it, since the sets are small, and the first one's is taken.
@@ -325,8 +387,7 @@ class _Run:
             copy_statistics(state.model, state.average.model)
         elif state.average is not None:
             recalibrate_batch_norm(state.average.model, self.train.inputs, size)
-        error = validation_error(MixedPrecision(state.evaluated), self.val, AT_ONCE * size)
-        return self.fabric.broadcast(error)
+        return validation_error(MixedPrecision(state.evaluated), self.val, AT_ONCE * size)
 
     @property
     def due(self) -> bool:
@@ -427,14 +488,14 @@ def _first_state(
 
 
 def _make_step(state: State, recipe: Recipe, fabric: Fabric) -> Step:
-    """The recipe's step: captured in a graph where that is possible, through Fabric elsewhere."""
+    """The recipe's step: through Fabric, unless it is captured in a graph."""
     network = MixedPrecision(state.model.train(), FIELDS.get(recipe.precision))
     loss = select(LOSSES, recipe.loss, "loss")
     factor = LOSS_FACTORS.get(recipe.precision, 1.0)
     if is_captured(recipe, fabric.device, fabric.world_size):
         if recipe.fast == "compiled":
             network.compile()
-        return graphed_step(network, state.optimizer, loss, factor)
+        return eager_step(network, state.optimizer, loss, factor)
     if is_sharded(state.model):  # it averages its gradients itself
         return eager_step(network, state.optimizer, loss, factor)
     wrapped, optimizer = fabric.setup(network, state.optimizer)

@@ -47,10 +47,10 @@ def make_optimizer(
     )
 
 
-def set_rate(optimizer: Optimizer, rate: float) -> None:
-    """Take `rate` from the next step on."""
+def set_rate(optimizer: Optimizer, rate: Tensor) -> None:
+    """Take `rate` from the next step on; nothing waits for the device where it is read there."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
+            group["lr"].copy_(rate)
         else:
-            group["lr"] = rate
+            group["lr"] = float(rate)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.metrics import Mask, filled, relative_l1
@@ -72,14 +73,14 @@ class MixedPrecision(nn.Module):
         return outputs.float()
 
 
-def validation_error(network: nn.Module, pairs: Pairs, batch_size: int) -> float:
+def validation_error(network: nn.Module, pairs: Pairs, batch_size: int) -> Float[Tensor, ""]:
     """The mean over samples of the relative L1 error on normalised fields, in evaluation mode."""
     network.eval()
     errors = []
     with torch.no_grad():
         for u, v, *counts in zip(*(t.split(batch_size) for t in pairs.tensors), strict=True):
             errors.append(relative_l1(filled(network(u), *counts), filled(v, *counts)))
-    return float(torch.cat(errors).double().mean())
+    return torch.cat(errors).double().mean()
 
 
 def refuse_zeros(pairs: Pairs, which: str) -> None:

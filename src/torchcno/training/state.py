@@ -43,6 +43,14 @@ class State:
         """The network that is judged on validation and kept: the averaged one if there is one."""
         return self.average.model if self.average else self.model
 
+    def keep_best(self) -> None:
+        """Keep a copy of the network that is judged, in the place of the last one."""
+        now = self.evaluated.state_dict()
+        if self.best:
+            torch._foreach_copy_(list(self.best.values()), [now[name] for name in self.best])
+        else:
+            self.best = {name: tensor.clone() for name, tensor in now.items()}
+
     def best_weights(self) -> dict[str, Tensor]:
         """The best weights so far, put together from all processes: all have to ask."""
         return {name: whole(tensor) for name, tensor in self.best.items()}
