@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchcno.training import optimizers
+from torchcno.training import muon, muon_kernels, optimizers
 from torchcno.training.muon import LENGTH, MOMENTUM, Muon, orthogonalized
 
 
@@ -88,3 +88,78 @@ def test_divided_weights_are_refused(monkeypatch):
     monkeypatch.setattr(optimizers, "is_sharded", lambda model: True)
     with pytest.raises(ValueError, match="muon needs weights whole, and the strategy fsdp"):
         optimizers.make_optimizer("muon", nn.Linear(2, 2), 0.1, 0.0, torch.device("cpu"))
+
+
+def interpreted_step(weights, averages, gradients, rate, decay):
+    frames = muon_kernels.make_frames(weights, averages, gradients)
+    for frame in frames:
+        muon_kernels.average_and_look_ahead(frame, MOMENTUM)
+        x = frame.x.double()
+        directions = muon._iterate(x).half()
+        muon_kernels.move(frame, directions, torch.tensor(rate), decay, LENGTH)
+    return frames
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_matrices_of_all_sizes_move_together_as_each_would(memory_format):
+    shapes = [(8, 4, 3, 3), (40, 2, 3, 3), (8, 8, 3, 3), (1, 8, 3, 3), (6, 30, 3, 3)]
+
+    def draw(seed):
+        return [
+            matrices(*shape, seed=seed + i, dtype=torch.float32).to(memory_format=memory_format)
+            for i, shape in enumerate(shapes)
+        ]
+
+    weights, averages, gradients = draw(0), draw(10), draw(20)
+    before = [w.double() for w in weights]
+    reference = [nn.Parameter(w.double()) for w in weights]
+    optimizer = Muon(reference, lr=0.1, weight_decay=0.5)
+    for w, m, g in zip(reference, averages, gradients, strict=True):
+        optimizer._state(w)["exp_avg"].copy_(m)
+        w.grad = g.double()
+    optimizer.step()
+    interpreted_step(weights, averages, gradients, rate=0.1, decay=0.5)
+    for w, m, old, expected in zip(weights, averages, before, reference, strict=True):
+        moved = expected.detach()
+        assert (w - moved).norm() < 2e-3 * (moved - old).norm()
+        torch.testing.assert_close(m.double(), optimizer.state[expected]["exp_avg"])
+
+
+def test_frames_hold_every_matrix_once_and_little_else():
+    shapes = [(128, 1152)] * 16 + [(16, 144), (64, 9), (1, 576), (1024, 4608), (512, 4608)]
+    weights = [torch.zeros(shape) for shape in shapes]
+    frames = muon_kernels.make_frames(weights, weights, weights)
+    assert sorted(i for frame in frames for i in frame.members) == list(range(len(shapes)))
+    for frame in frames:
+        inside = sum(weights[i].numel() for i in frame.members)
+        assert frame.x.numel() <= muon_kernels.WASTE * inside
+    assert len(frames) < 6
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_together_on_the_gpu_is_each_in_float64(memory_format):
+    shapes = [(128, 128, 3, 3)] * 3 + [(64, 1, 3, 3), (16, 64, 3, 3), (192, 32, 3, 3)]
+    ours = [
+        nn.Parameter(
+            matrices(*shape, seed=i, dtype=torch.float32).cuda().to(memory_format=memory_format)
+        )
+        for i, shape in enumerate(shapes)
+    ]
+    theirs = [nn.Parameter(w.detach().double().cpu()) for w in ours]
+    rate = torch.tensor(0.02, device="cuda")
+    optimizers = (
+        Muon(ours, lr=rate, weight_decay=0.1, capturable=True),
+        Muon(theirs, lr=float(rate), weight_decay=0.1),
+    )
+    for step in range(4):
+        for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+            gradient = matrices(*a.shape, seed=100 * step + i)
+            a.grad = gradient.to(a).to(memory_format=memory_format)
+            b.grad = gradient
+        before = [w.detach().clone() for w in theirs]
+        for optimizer in optimizers:
+            optimizer.step()
+        for a, b, old in zip(ours, theirs, before, strict=True):
+            move = (b.detach() - old).norm()
+            assert (a.detach().double().cpu() - b.detach()).norm() < 0.01 * (step + 1) * move

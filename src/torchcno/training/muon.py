@@ -3,6 +3,7 @@
 PyTorch's own, from 2.9 on, takes matrices only and leaves kernels and biases to another optimiser.
 """
 
+import importlib.util
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -19,6 +20,7 @@ MOMENTUM = 0.95  # μ
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ITERATIONS = 5
 LENGTH = 0.2  # root mean square of a step's entries at η = 1, as AdamW's (Liu et al., 2025)
+_HAS_TRITON = importlib.util.find_spec("triton") is not None
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # of AdamW
 
 
@@ -46,6 +48,7 @@ class Muon(Optimizer):
         ]
         defaults = {"lr": lr, "weight_decay": weight_decay, "capturable": capturable}
         super().__init__([group for group in groups if group["params"]], defaults)
+        self._places: tuple[int, ...] = ()  # of the tensors that `_frames` are made for
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -58,6 +61,30 @@ class Muon(Optimizer):
                 self._move_others(weights, group)
 
     def _move_matrices(self, weights: list[Tensor], group: dict[str, Any]) -> None:
+        if all(map(_is_fused, weights)) and isinstance(group["lr"], Tensor):
+            self._move_together(weights, group)
+        else:
+            self._move_alike(weights, group)
+
+    def _move_together(self, weights: list[Tensor], group: dict[str, Any]) -> None:
+        """All matrices in a few kernels, with products of float16."""
+        from torchcno.training import muon_kernels
+
+        averages = [self._state(weight)["exp_avg"] for weight in weights]
+        places = tuple(t.data_ptr() for t in (*weights, *averages))
+        if places != self._places:  # new, or loaded from elsewhere
+            # Gradients are copied to where the kernels look: a graph may have its own elsewhere.
+            self._copies = [torch.empty_like(weight) for weight in weights]
+            self._frames = muon_kernels.make_frames(weights, averages, self._copies)
+            self._places = places
+        torch._foreach_copy_(self._copies, _gradients(weights))
+        for frame in self._frames:
+            muon_kernels.average_and_look_ahead(frame, MOMENTUM)
+            directions = _iterate(frame.x)
+            muon_kernels.move(frame, directions, group["lr"], group["weight_decay"], LENGTH)
+
+    def _move_alike(self, weights: list[Tensor], group: dict[str, Any]) -> None:
+        """Matrices of like shape in one product each, in the arithmetic that is set."""
         alike: dict[torch.Size, list[Tensor]] = defaultdict(list)  # in one product each
         for weight in weights:
             alike[weight.shape].append(weight)
@@ -103,6 +130,12 @@ class Muon(Optimizer):
         return state
 
 
+def _is_fused(weight: Tensor) -> bool:
+    """Whether there are kernels for this matrix: its rows lie one after the other, in float32."""
+    rows = weight.stride(0) == weight.numel() // len(weight)
+    return _HAS_TRITON and weight.is_cuda and weight.dtype is torch.float32 and rows
+
+
 def _is_matrix(weight: Tensor) -> bool:
     return weight.ndim >= 2 and not weight.is_complex()
 
@@ -120,8 +153,13 @@ def orthogonalized(matrices: Float[Tensor, "k m n"]) -> Float[Tensor, "k m n"]:
     _, m, n = matrices.shape
     if m > n:
         return orthogonalized(matrices.mT).mT  # XXᵀ is the smaller square then
+    norms = matrices.norm(dim=(1, 2), keepdim=True)
+    return _iterate(matrices / norms.clamp(min=1e-30))  # zero stays zero
+
+
+def _iterate(x: Float[Tensor, "k m n"]) -> Float[Tensor, "k m n"]:
+    """p applied five times to the singular values of x, which are at most one."""
     a, b, c = COEFFICIENTS
-    x = matrices / matrices.norm(dim=(1, 2), keepdim=True).clamp(min=1e-30)  # zero stays zero
     for _ in range(ITERATIONS):
         square = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
