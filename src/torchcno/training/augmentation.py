@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Generator, Tensor
 
+
 class Move(NamedTuple):
     """(g u)(x) at the point i of the grid is ± u at the point j(i):
 

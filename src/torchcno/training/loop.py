@@ -147,9 +147,7 @@ def fit(
                 "samples": len(train),
             },
             state=_first_state(model, recipe, steps, fabric, hardware),
-            mover=Mover(
-                train.inputs.shape[2:], fabric.device, ZEROS.get(recipe.augmentation, 0.0)
-            ),
+            mover=Mover(train.inputs.shape[2:], fabric.device, ZEROS.get(recipe.augmentation, 0.0)),
         )
         run.start(resume)
         run.go(stopping, on_epoch)
