@@ -57,7 +57,7 @@ def test_the_table_says_what_the_folder_says(results):
     assert kept.output.equal(examples.output)
     assert kept.prediction.equal(examples.prediction[:1])
     np.testing.assert_array_equal(record.spectra().band_errors, spectra.band_errors)
-    at_training = record.resolutions("CNO").errors[config.resolution]
+    at_training = record.resolutions().errors[config.resolution]
     assert at_training == pytest.approx(record.error("test"), rel=1e-3)
 
 

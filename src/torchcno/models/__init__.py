@@ -14,29 +14,6 @@ from torchcno.models.resnet import ResNet, ResNetConfig
 from torchcno.models.unet import UNet, UNetConfig
 from torchcno.operators.filters import Nearest
 
-__all__ = [
-    "ABLATIONS",
-    "CNO",
-    "FFNN",
-    "FNO",
-    "MODELS",
-    "TITLES",
-    "CNOConfig",
-    "DeepONet",
-    "DeepONetConfig",
-    "FFNNConfig",
-    "FNOConfig",
-    "GalerkinTransformer",
-    "GalerkinTransformerConfig",
-    "Network",
-    "ParameterCount",
-    "ResNet",
-    "ResNetConfig",
-    "UNet",
-    "UNetConfig",
-    "count_parameters",
-]
-
 
 @runtime_checkable
 class Network(Protocol):

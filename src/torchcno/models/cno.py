@@ -136,7 +136,6 @@ class Residual(nn.Module):
         self.norm2 = _norm(config, channels)
 
     def forward(self, v: Float[Tensor, "batch channel *space"]) -> Tensor:
-        """The block on fields of its size."""
         inner = compose(v, self.convolution1, self.norm1, self.activation)
         return v + compose(inner, self.convolution2, self.norm2)
 
@@ -151,7 +150,6 @@ class Perceptron(nn.Module):
         self.convolution2 = _convolution(config, config.lift_width, channels[1])
 
     def forward(self, v: Float[Tensor, "batch channel *space"]) -> Tensor:
-        """The layer on fields of its size."""
         return compose(compose(v, self.convolution1, Σ=self.activation), self.convolution2)
 
 

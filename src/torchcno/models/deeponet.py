@@ -48,7 +48,6 @@ class DeepONet(nn.Module):
     def forward(
         self, u: Float[Tensor, "batch in_channels *space"]
     ) -> Float[Tensor, "batch out_channels *space"]:
-        """The output field on the grid of u."""
         check_fields(u, self.config)
         check_size(u, self.config.size)
         return self.expand(self.branch(u), coordinates(u))
@@ -122,7 +121,6 @@ class UpsampledActivation(nn.Module):
             self.register_buffer(name, bicubic_doubling(n), persistent=False)
 
     def forward(self, v: Float[Tensor, "batch c y x"]) -> Float[Tensor, "batch c 2*y 2*x"]:
-        """σ(v) at twice the resolution."""
         return F.leaky_relu(self.up_y @ (v @ self.up_x.T))
 
 
@@ -151,5 +149,4 @@ class ResidualBlock(nn.Module):
         self.convolution = convolution(channels, channels)
 
     def forward(self, v: Float[Tensor, "batch c y x"]) -> Float[Tensor, "batch c y x"]:
-        """The next block's field."""
         return 0.9 * v + 0.1 * self.convolution(F.leaky_relu(v))

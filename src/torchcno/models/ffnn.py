@@ -49,7 +49,6 @@ class FFNN(nn.Module):
     def forward(
         self, u: Float[Tensor, "batch in_channels *space"]
     ) -> Float[Tensor, "batch out_channels *space"]:
-        """The output field on the grid of u."""
         check_fields(u, self.config)
         check_size(u, self.config.size)
         z = F.leaky_relu(self.input(u.flatten(1)))
@@ -71,5 +70,4 @@ class ResidualBlock(nn.Module):
         )
 
     def forward(self, z: Float[Tensor, "batch d"]) -> Float[Tensor, "batch d"]:
-        """The next block's neurons."""
         return F.leaky_relu(z + self.body(z))

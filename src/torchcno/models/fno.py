@@ -74,7 +74,6 @@ class SpectralConvolution(nn.Module):
         return {name: matrix.to(v) for name, matrix in fourier_matrices(size, self.modes).items()}
 
     def forward(self, v: Float[Tensor, "batch c y x"]) -> Float[Tensor, "batch d y x"]:
-        """K v on the grid of v."""
         if v.shape[0] == 0:  # nothing lies in memory that could be read as complex numbers
             return v.new_zeros(0, self.weight.shape[3], *v.shape[2:])
         k_y, k_x = resolved(v.shape[2:], self.modes)
@@ -173,7 +172,6 @@ class Pointwise(nn.Linear):
     """
 
     def forward(self, v: Float[Tensor, "batch c *space"]) -> Float[Tensor, "batch d *space"]:
-        """The same field in other channels."""
         weight = self.weight.expand(v.shape[0], -1, -1)
         return torch.baddbmm(self.bias[:, None], weight, v.flatten(2)).unflatten(2, v.shape[2:])
 
@@ -189,7 +187,6 @@ class FourierLayer(nn.Module):
         self.sigma = ACTIVATIONS[config.activation]()
 
     def forward(self, v: Float[Tensor, "batch c y x"]) -> Float[Tensor, "batch c y x"]:
-        """The next layer's field."""
         activated: Tensor = self.sigma(self.pointwise(v) + self.spectral(v))
         return activated
 
@@ -214,7 +211,6 @@ class FNO(nn.Module):
     def forward(
         self, u: Float[Tensor, "batch in_channels *space"]
     ) -> Float[Tensor, "batch out_channels *space"]:
-        """The output field on the grid of u."""
         check_fields(u, self.config, least=2)
         n_y, n_x = u.shape[2:]
         if self.config.coordinates:

@@ -62,7 +62,6 @@ class GalerkinTransformer(nn.Module):
     def forward(
         self, u: Float[Tensor, "batch in_channels *space"]
     ) -> Float[Tensor, "batch out_channels *space"]:
-        """The output field on the grid of u."""
         check_fields(u, self.config, least=4)
         middle, coarse = scaled_sizes(u, self.config.coarsening)
         v = self.blocks(self.down(u, middle, coarse))
@@ -89,7 +88,6 @@ class DownScaler(nn.Module):
     def forward(
         self, u: Float[Tensor, "batch c y x"], middle: tuple[int, int], coarse: tuple[int, int]
     ) -> Float[Tensor, "batch d y_coarse x_coarse"]:
-        """The features of u on the coarse grid."""
         v = interpolate(F.relu(self.dropout(self.first(u))), middle)
         features = []
         for convolution in self.chain:
@@ -113,7 +111,6 @@ class GalerkinBlock(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, v: Float[Tensor, "batch d y x"]) -> Float[Tensor, "batch d y x"]:
-        """The next block's features."""
         positions = coordinates(v).flatten(1).T
         y = v.flatten(2).mT
         z = y + self.dropout(self.attention(y, positions))
@@ -141,7 +138,6 @@ class GalerkinAttention(nn.Module):
     def forward(
         self, y: Float[Tensor, "batch n d"], positions: Float[Tensor, "n 2"]
     ) -> Float[Tensor, "batch n d"]:
-        """What the points tell each point."""
         q, k, v = self.queries_keys_values(y, positions)
         attended = q @ (k.mT @ v / y.shape[1])
         return self.mix(attended.transpose(1, 2).flatten(2))
@@ -177,7 +173,6 @@ class HeadNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(heads, 1, features))
 
     def forward(self, z: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch heads n f"]:
-        """The normalised features of each head."""
         z = in_heads(z, len(self.weight))
         return F.layer_norm(z, z.shape[-1:], eps=1e-5) * self.weight + self.bias
 
@@ -203,7 +198,6 @@ class SpectralDecoder(nn.Module):
         )
 
     def forward(self, v: Float[Tensor, "batch d y x"]) -> Float[Tensor, "batch out y x"]:
-        """The output field of the features v."""
         v = self.lift(torch.cat([v, coordinates(v).expand(v.shape[0], -1, -1, -1)], dim=1))
         for pointwise, spectral in zip(self.pointwise, self.spectral, strict=True):
             v = F.silu(pointwise(v) + spectral(v))

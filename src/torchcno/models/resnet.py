@@ -51,7 +51,6 @@ class ResNet(nn.Module):
     def forward(
         self, u: Float[Tensor, "batch in_channels *space"]
     ) -> Float[Tensor, "batch out_channels *space"]:
-        """The output field on the grid of u."""
         check_fields(u, self.config, least=4)
         v = self.decoder(self.residual(self.encoder(u)))
         return v[:, :, : u.shape[2], : u.shape[3]]
@@ -69,7 +68,6 @@ class ResidualBlock(nn.Module):
         )
 
     def forward(self, v: Float[Tensor, "batch c y x"]) -> Float[Tensor, "batch c y x"]:
-        """The next block's field."""
         return v + self.body(v)
 
 

@@ -54,7 +54,6 @@ class UNet(nn.Module):
     def forward(
         self, u: Float[Tensor, "batch in_channels *space"]
     ) -> Float[Tensor, "batch out_channels *space"]:
-        """The output field on the grid of u."""
         check_fields(u, self.config, least=2**LEVELS)
         skips = [self.encoder[0](u)]
         for block in self.encoder[1:]:

@@ -3,7 +3,8 @@
 Errors are medians over samples of the relative L1 error on fields scaled to [0, 1], in percent.
 Parameters are millions; a complex weight counts once, but for GT, where it counts as two reals.
 Table 1 is the best of a search over hyper-parameters, of one initialisation; Table 4 is the fairer
-figure to compare with. Tables are read from `published.txt`, which was cut from the paper's LaTeX.
+figure to compare with. Tables are read from `published.txt`, which was cut from the paper's LaTeX;
+`published.yaml` has the rest, with where it is said.
 """
 
 import math
@@ -15,21 +16,14 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+import yaml
 
 from torchcno.models import TITLES
 
 T = TypeVar("T")
 
-PROBLEM_TITLES: dict[str, str] = {
-    "poisson": "Poisson equation",
-    "wave": "Wave equation",
-    "smooth-transport": "Smooth transport",
-    "discontinuous-transport": "Discontinuous transport",
-    "allen-cahn": "Allen-Cahn equation",
-    "navier-stokes": "Navier-Stokes equations",
-    "darcy": "Darcy flow",
-    "airfoil": "Compressible Euler",
-}
+_SAID = yaml.safe_load(Path(__file__).with_name("published.yaml").read_text(encoding="utf-8"))
+PROBLEM_TITLES: dict[str, str] = {name: one["title"] for name, one in _SAID["problems"].items()}
 MODEL_TITLES = TITLES  # of networks
 COMPARED: tuple[str, ...] = tuple(MODEL_TITLES)[:7]  # the columns of Table 1
 SEEDED: tuple[str, ...] = ("cno", "fno", "unet")  # of Table 4, and of the figures of each problem
@@ -63,7 +57,7 @@ def _errors(models: tuple[str, ...], rows: Numbers) -> Errors:
     }
 
 
-def _pairs(of: Callable[..., T], models: tuple[str, ...], rows: Numbers) -> dict[str, dict[str, T]]:
+def _pairs(of: Callable[..., T], models: Sequence[str], rows: Numbers) -> dict[str, dict[str, T]]:
     """Two numbers for each of `models`, problem by problem."""
     return {
         problem: {m: of(*pair) for m, *pair in zip(models, row[::2], row[1::2], strict=True)}
@@ -88,70 +82,7 @@ class Range:
 
     def __str__(self) -> str:
         """As the paper prints it."""
-        ends = dict.fromkeys((f"{self.least:g}", f"{self.most:g}"))
-        return "–".join(ends)
-
-
-TABLE_1 = _errors(COMPARED, _TABLES["1"])
-HALF_WIDTHS: tuple[float, ...] = (0.6, 0.8, 1.0, 1.5, 2.0)  # c_h
-# Table 2, navier-stokes: (N_σ, c_h) -> percent.
-FILTERS: dict[tuple[int, float], float] = dict(
-    zip(product(range(2, 7), HALF_WIDTHS), chain(*_TABLES["2"]), strict=True)
-)
-# Table 3, navier-stokes with N_σ = 2 and c_h = 0.8: N_tap, at twice the sampling rate, -> percent.
-TAPS: dict[int, float] = dict(zip((12, 16, 20, 24), *_TABLES["3"], strict=True))
-# Table 4: ten initialisations, in distribution.
-SEEDS = _pairs(MeanStd, SEEDED, _TABLES["4"])
-# Table 5, in millions.
-PARAMETER_RANGES = _pairs(
-    Range,
-    ("ffnn", "galerkin-transformer", "resnet", "unet", "deeponet", "fno", "cno"),
-    _TABLES["5"],
-)
-TABLE_13 = _errors(ABLATED, _TABLES["13"])
-
-# The tables of hyper-parameters, by their numbers, and their columns by the names of our fields.
-HYPER_PARAMETER_TABLES: dict[int, str] = {
-    6: "ffnn", 7: "unet", 8: "resnet", 9: "deeponet", 10: "galerkin-transformer", 11: "fno",
-    12: "cno",
-}  # fmt: skip
-_TRAINING = ("learning_rate", "gamma", "weight_decay")  # η, γ, w
-HYPER_PARAMETER_COLUMNS: dict[str, tuple[str, ...]] = {
-    "ffnn": (*_TRAINING, "layers", "width"),
-    "unet": (*_TRAINING, "channels"),
-    "resnet": (*_TRAINING, "channels", "residual_blocks"),
-    "deeponet": (*_TRAINING, "bases", "trunk_layers", "trunk_width", "branch_levels",
-                 "residual_blocks"),
-    "galerkin-transformer": ("blocks", "heads", "width", "decoder_layers", "decoder_width",
-                             "modes"),
-    "fno": (*_TRAINING, "pad", "modes", "width", "layers"),
-    "cno": (*_TRAINING, "levels", "width", "neck_blocks", "skip_blocks"),
-}  # fmt: skip
-# (model, problem) -> field -> what is printed. The last column counts parameters, in millions.
-HYPER_PARAMETERS: dict[tuple[str, str], dict[str, float]] = {
-    (model, problem): dict(zip((*HYPER_PARAMETER_COLUMNS[model], "parameters"), row, strict=True))
-    for number, model in HYPER_PARAMETER_TABLES.items()
-    for problem, row in zip(PROBLEM_TITLES, _TABLES[str(number)], strict=True)
-}
-PARAMETERS: dict[str, dict[str, float]] = {
-    problem: {model: HYPER_PARAMETERS[model, problem]["parameters"] for model in COMPARED}
-    for problem in PROBLEM_TITLES
-}
-
-# SM, "Ablation Studies", training time: by how much faster an ablated CNO trains, about. "Equal"
-# and "similar" are 1; of the airfoil without filters nothing is said.
-ABLATION_SPEEDUPS: dict[str, dict[str, Range]] = {
-    "cno-no-filters": {
-        "poisson": Range(1.75, 1.75), "wave": Range(1.1, 1.1), "smooth-transport": Range(1.1, 1.1),
-        "discontinuous-transport": Range(1, 1), "allen-cahn": Range(1.1, 1.1),
-        "navier-stokes": Range(1.25, 1.25), "darcy": Range(1.35, 1.35),
-    },
-    "cno-no-skip-blocks": {
-        "poisson": Range(1.75, 1.75), "wave": Range(1.1, 1.15), "smooth-transport": Range(1, 1),
-        "discontinuous-transport": Range(1.1, 1.15), "allen-cahn": Range(1, 1),
-        "navier-stokes": Range(1.25, 1.25), "darcy": Range(1.25, 1.25), "airfoil": Range(1.1, 1.15),
-    },
-}  # fmt: skip
+        return "–".join(dict.fromkeys((f"{self.least:g}", f"{self.most:g}")))
 
 
 @dataclass(frozen=True)
@@ -191,64 +122,13 @@ class PowerLaw:
         return math.exp(self.log_error - self.rate * math.log(samples))
 
 
-# Figure 3, right, and the text beside it: navier-stokes. The text says neither which row of a
-# table the best CNO is nor the N_0 of the small one.
-SCALING: dict[str, PowerLaw] = {
-    "cno": PowerLaw.through(0.37, 14_300),
-    "fno": PowerLaw.through(0.28, 60_100),
-    "galerkin-transformer": PowerLaw.through(0.27, 133_200),
-}
-SMALL_CNO_RATE = 0.3  # r
-SCALING_PARAMETERS: dict[str, float] = {"cno": 7.8, "small cno": 0.82}  # in millions
-FIGURE_27_CNO_RATE = 0.5  # r, about, as the SM has it beside the figure: of poisson, wave or both
-
-# Trainings of another group on the authors' data files: HyperNOs, logs of 2025 in the repository
-# MaxGhi8/tests. Means over test samples of the relative L1 error in percent, 1000 epochs without an
-# early stop: with the rows of the paper's tables, and with the best of its own settings. Its CNO is
-# the bicubic variant, with γ every epoch.
-HYPERNOS: dict[str, dict[str, tuple[float, float]]] = {
-    "poisson": {"cno": (0.43, 0.27), "fno": (5.54, 0.92)},
-    "wave": {"cno": (1.55, 0.91), "fno": (1.20, 0.92)},
-    "smooth-transport": {"cno": (0.84, 0.36), "fno": (0.42, 0.035)},
-    "discontinuous-transport": {"cno": (1.42, 1.20), "fno": (1.41, 0.99)},
-    "allen-cahn": {"cno": (1.96, 1.32), "fno": (0.42, 0.22)},
-    "navier-stokes": {"cno": (3.44, 3.50), "fno": (3.71, 3.17)},
-    "darcy": {"cno": (0.67, 0.56), "fno": (1.06, 0.80)},
-    "airfoil": {"cno": (0.42, 0.39), "fno": (0.46, 0.42)},
-}
-
-# Figure 2, right, and the text beside it: the largest error on other grids over that on the grid of
-# training, on coarser and on finer ones. Of the U-Net only the largest of all is given; the CNO,
-# whose error is called invariant, has 1.
-RESOLUTION_FACTORS: dict[str, dict[str, float]] = {
-    "cno": {"any": 1.0},
-    "fno": {"coarser": 1.25, "finer": 1.10},
-    "unet": {"any": 3.0},
-}
-
-# SM, "On the Choice of the RPB benchmarks": errors in percent on the vorticity benchmark.
-VORTICITY: dict[str, float] = {"fno": 1.15, "cno": 0.96}
-
-
 @dataclass(frozen=True)
 class Modes:
-    """How many modes an axis approximate the outputs of a problem, about."""
+    """How many modes per axis approximate the outputs of a problem, about."""
 
     modes: int  # N_f
     error: float  # relative L1
     statistic: str  # of the error, over samples
-
-
-# There, too, and in figure 26.
-MODES: dict[str, Modes] = {
-    "vorticity": Modes(20, 0.01, "largest"),
-    "navier-stokes": Modes(100, 0.02, "mean"),
-}
-# There, too: orders of magnitude of the seconds a sample, the inference on an NVIDIA Quadro T2000.
-SECONDS: dict[str, dict[str, float]] = {
-    "vorticity": {"solver": 1e-3, "cno": 1e-4, "fno": 1e-4},
-    "navier-stokes": {"solver": 1e-1, "cno": 1e-4},
-}
 
 
 @dataclass(frozen=True)
@@ -257,32 +137,56 @@ class Statement:
 
     field: str
     value: float | str
-    models: tuple[str, ...]
-    place: str  # the section of the supplement
+    models: Sequence[str] = COMPARED
+    place: str = "Training Details"  # the section of the supplement
 
 
-_DETAILS = "Training Details"
-_GT = ("galerkin-transformer",)
-_OTHERS = tuple(model for model in COMPARED if model not in _GT)
-PROTOCOL: tuple[Statement, ...] = (
-    Statement("optimizer", "adam", COMPARED, _DETAILS),
-    Statement("epochs", 1000, COMPARED, _DETAILS),
-    Statement("patience", 50, COMPARED, _DETAILS),
-    Statement("loss", "l1", _OTHERS, _DETAILS),
-    Statement("loss", "weighted-l2", _GT, _DETAILS),
-    Statement("schedule", "step", _OTHERS, _DETAILS),
-    Statement("epochs_a_step", 1, _OTHERS, _DETAILS),  # between two reductions of the rate by γ
-    Statement("schedule", "one-cycle", _GT, _DETAILS),
-    Statement("learning_rate", 5e-4, _GT, _DETAILS),
-    Statement("batch_size", 10, ("ffnn", "unet", "deeponet"), _DETAILS),
-    Statement("batch_size", 32, ("fno", "cno"), _DETAILS),
-    Statement("activation", "gelu", ("fno",), "Fourier Neural Operator"),
-    Statement("lift_layers", 1, ("fno",), "Fourier Neural Operator"),
+TABLE_1 = _errors(COMPARED, _TABLES["1"])
+HALF_WIDTHS: tuple[float, ...] = (0.6, 0.8, 1.0, 1.5, 2.0)  # c_h
+# Table 2, navier-stokes: (N_σ, c_h) -> percent.
+FILTERS: dict[tuple[int, float], float] = dict(
+    zip(product(range(2, 7), HALF_WIDTHS), chain(*_TABLES["2"]), strict=True)
 )
+# Table 3, navier-stokes with N_σ = 2 and c_h = 0.8: N_tap, at twice the sampling rate, -> percent.
+TAPS: dict[int, float] = dict(zip((12, 16, 20, 24), *_TABLES["3"], strict=True))
+# Table 4: ten initialisations, in distribution.
+SEEDS = _pairs(MeanStd, SEEDED, _TABLES["4"])
+PARAMETER_RANGES = _pairs(Range, _SAID["ranges"], _TABLES["5"])  # in millions
+TABLE_13 = _errors(ABLATED, _TABLES["13"])
 
-# The numbers of the figures of error distributions, by problem; those of samples come next to them.
-DISTRIBUTION_FIGURES: dict[str, int] = dict(
-    zip(PROBLEM_TITLES, (5, 8, 10, 14, 16, 18, 20, 23), strict=True)
-)
-# Figures 28 to 35: samples of the data.
+# The tables of hyper-parameters, by their numbers, and their columns by the names of our fields.
+HYPER_PARAMETER_TABLES: dict[int, str] = {
+    n: m for n, one in _SAID["hyper-parameters"].items() for m in one
+}
+HYPER_PARAMETER_COLUMNS: dict[str, list[str]] = {
+    model: columns for one in _SAID["hyper-parameters"].values() for model, columns in one.items()
+}
+# (model, problem) -> field -> what is printed. The last column counts parameters, in millions.
+HYPER_PARAMETERS: dict[tuple[str, str], dict[str, float]] = {
+    (model, problem): dict(zip((*HYPER_PARAMETER_COLUMNS[model], "parameters"), row, strict=True))
+    for number, model in HYPER_PARAMETER_TABLES.items()
+    for problem, row in zip(PROBLEM_TITLES, _TABLES[str(number)], strict=True)
+}
+PARAMETERS: dict[str, dict[str, float]] = {
+    problem: {model: HYPER_PARAMETERS[model, problem]["parameters"] for model in COMPARED}
+    for problem in PROBLEM_TITLES
+}
+
+ABLATION_SPEEDUPS: dict[str, dict[str, Range]] = {
+    model: {problem: Range(*ends) for problem, ends in found.items()}
+    for model, found in _SAID["ablation-speedups"].items()
+}
+SCALING = {model: PowerLaw.through(*law) for model, law in _SAID["scaling"].items()}
+SMALL_CNO_RATE: float = _SAID["small-cno-rate"]
+SCALING_PARAMETERS: dict[str, float] = _SAID["scaling-parameters"]
+FIGURE_27_CNO_RATE: float = _SAID["figure-27-cno-rate"]
+HYPERNOS: dict[str, dict[str, list[float]]] = _SAID["hypernos"]
+RESOLUTION_FACTORS: dict[str, dict[str, float]] = _SAID["resolution-factors"]
+VORTICITY: dict[str, float] = _SAID["vorticity"]
+MODES = {problem: Modes(**one) for problem, one in _SAID["modes"].items()}
+SECONDS: dict[str, dict[str, float]] = _SAID["seconds"]
+PROTOCOL = tuple(Statement(**one) for one in _SAID["protocol"])
+
+# The numbers of the figures of error distributions, by problem, and of samples of the data.
+DISTRIBUTION_FIGURES: dict[str, int] = {p: one["figure"] for p, one in _SAID["problems"].items()}
 DATA_FIGURES: dict[str, int] = {problem: 28 + i for i, problem in enumerate(PROBLEM_TITLES)}

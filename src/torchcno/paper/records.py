@@ -26,19 +26,11 @@ from torchcno.evaluation.resolution import ResolutionCurve
 from torchcno.runs.config import RunConfig, differences, read_tree
 from torchcno.runs.evidence import Examples
 from torchcno.runs.folder import KEYS, Damage, RunFolder, check_errors
-from torchcno.runs.measurements import (
-    ARRAYS,
-    RESOLUTIONS,
-    SPECTRA,
-    Measurement,
-    Spectra,
-    read_spectra,
-)
+from torchcno.runs.measurements import RESOLUTIONS, SPECTRA, Measurement, Spectra, read_spectra
 
 TABLE = "runs.jsonl"
 GROUPS = ("runs", "trials")  # folders of runs: those of studies, and single ones
 CURVE = ("epoch", "train_loss", "validation_error", "seconds")  # columns of a run's curve
-FIELDS = ("truth", "prediction")
 
 Array = NDArray[Any]
 
@@ -78,42 +70,37 @@ class Record:
 
     def examples(self, split: str) -> Examples | None:
         """The first samples, in physical values; the prediction is that of the first one."""
-        start = f"examples/{split}/"
-        own = {
-            key.removeprefix(start): np.array(value)
-            if isinstance(value, float)
-            else self.load(value)
-            for key, value in self.row["arrays"].items()
-            if key.startswith(start)
-        }
+        own = self._arrays(f"examples/{split}/")
         if not own.keys() >= EXAMPLE_FIELDS:
             return None
         examples = Examples.from_arrays(own)
         return replace(examples, prediction=examples.prediction[: len(own["error"])])
 
-    def resolutions(self, title: str) -> ResolutionCurve | None:
+    def resolutions(self) -> ResolutionCurve | None:
         """The published error against the resolution (figure 2, right)."""
         found = self.row["resolution"]
         if found is None:
             return None
         errors = {int(n): published_error(one) for n, one in found["errors"]["test"].items()}
         refused = {int(n): why for n, why in found["refused"].items()}
-        return ResolutionCurve(title, found["training_resolution"], errors, refused)
+        return ResolutionCurve(self.name, found["training_resolution"], errors, refused)
 
     def spectra(self) -> Spectra | None:
         """Spectra of truth and prediction (figure 2, left)."""
-        if f"spectra/{ARRAYS[0]}" not in self.row["arrays"]:
-            return None
-        energy, amplitude = (
-            {name: self._array(f"spectra/{kind}/{name}") for name in FIELDS}
-            for kind in ("energy", "amplitude")
-        )
-        rest: dict[str, Any] = {name: self._array(f"spectra/{name}") for name in ARRAYS}
-        return Spectra(energy, amplitude, **rest)  # type: ignore[arg-type]
+        arrays = self._arrays("spectra/")
+        return Spectra.from_arrays(arrays) if arrays else None
 
     def _array(self, key: str) -> Array | None:
         digest = self.row["arrays"].get(key)
         return None if digest is None else self.load(digest)
+
+    def _arrays(self, start: str) -> dict[str, Array]:
+        """The arrays, and the numbers, whose names begin so."""
+        return {
+            key.removeprefix(start): self.load(value) if isinstance(value, str) else np.array(value)
+            for key, value in self.row["arrays"].items()
+            if key.startswith(start)
+        }
 
 
 EXAMPLE_FIELDS = {"input", "output", "error"}
@@ -228,10 +215,8 @@ def _arrays_of(run: RunFolder, with_spectra: bool) -> dict[str, Array]:
             arrays[f"examples/{key}"] = array[:1] if key.endswith("error") else array
     spectra = read_spectra(run.path) if with_spectra else None
     if spectra is not None:
-        arrays |= {f"spectra/{name}": getattr(spectra, name) for name in ARRAYS}
-        for name in FIELDS:
-            arrays[f"spectra/energy/{name}"] = spectra.energy[name]
-            arrays[f"spectra/amplitude/{name}"] = spectra.amplitude[name].astype(np.float32)
+        kept = replace(spectra, error=None, weights=None).to_arrays()
+        arrays |= {f"spectra/{name}": array for name, array in kept.items()}
     return arrays
 
 

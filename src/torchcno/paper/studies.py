@@ -15,14 +15,7 @@ from typing import Any
 from torchcno.paper import published as paper
 from torchcno.problems import PROBLEMS
 from torchcno.runs.config import RunConfig
-from torchcno.runs.jobs import (
-    JOBS_A_GPU,
-    Job,
-    Outcome,
-    find_outcome,
-    run_jobs,
-    run_request,
-)
+from torchcno.runs.jobs import JOBS_A_GPU, Job, Outcome, run_jobs
 from torchcno.runs.measurements import RESOLUTIONS, SPECTRA, Measurement
 from torchcno.selection import select
 from torchcno.training import Hardware
@@ -334,8 +327,8 @@ def run_study(
 ) -> list[Outcome]:
     """Bring the `runs` of a study to their ends in `folder`, and measure what it measures.
 
-    `parallel` processes at a time; 0: one run after the other in this process. Only where it was
-    trained, or brought with its weights, can a run be measured: elsewhere it has failed.
+    `parallel` and `cluster` are those of `run_jobs`. Only where it was trained, or brought with its
+    weights, can a run be measured: elsewhere it has failed.
     """
     jobs = [Job(folder / run.name, run.config) for run in runs]
     if cluster:  # some runs share a GPU of a worker, unless they are to stay off them
@@ -351,10 +344,7 @@ def run_study(
             on_update(complete[outcome.job.folder])
 
     with terminable():
-        if parallel == 0:
-            run_here(jobs, measure)
-        else:
-            run_jobs(jobs, parallel=parallel, cluster=cluster, on_update=measure)
+        run_jobs(jobs, parallel=parallel, cluster=cluster, on_update=measure)
     return [complete[job.folder] for job in jobs]
 
 
@@ -369,16 +359,3 @@ def measured(outcome: Outcome, measurement: Measurement | None) -> Outcome:
     except Exception as error:  # stops no other run
         return replace(outcome, state="failed", error=str(error) or type(error).__name__)
     return outcome
-
-
-def run_here(jobs: Sequence[Job], on_update: Callable[[Outcome], None]) -> None:
-    """`run_jobs` in this process: for runs that take less time than a process to begin."""
-    for job in jobs:
-        outcome = find_outcome(job)
-        if outcome is None:
-            job.folder.mkdir(parents=True, exist_ok=True)
-            found = run_request(job.request)
-            outcome = Outcome(job, found["state"], found.get("error", ""))
-        on_update(outcome)
-        if outcome.state == "stopped":
-            raise KeyboardInterrupt

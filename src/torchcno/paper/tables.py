@@ -358,26 +358,15 @@ def mark_same_seeds(
     return mark_best(results, budget, problem, cells) if len(seeds) == 1 and enough else list(cells)
 
 
-def mean_cell(results: Results, budget: Budget, problem: str, model: str) -> Cell:
-    """The mean over samples of the error of one run."""
-    run = planned(budget, problem, model)
-    record = results.record(run)
-    return percent(None if record is None else record.error("test", statistic="mean"), run.name)
-
-
 # Tables 2 and 3, and the counter-example.
 
 
-def run_cell(results: Results, run: PlannedRun | None) -> Cell:
-    """The test error of a run, if it is planned."""
-    return Cell() if run is None else percent(results.error(run, "test"), run.name)
-
-
-def vorticity_cell(results: Results, budget: Budget, row: None, model: str) -> Cell:
-    """The error on the problem that coarse grids resolve."""
-    if "vorticity" not in budget.problems(["vorticity"]):
-        return EMPTY
-    return error_cell(results, budget, "vorticity", model, "test")
+def run_cell(results: Results, run: PlannedRun | None, statistic: str = "median") -> Cell:
+    """A statistic of the test error of a run, if it is planned."""
+    if run is None:
+        return Cell()
+    record = results.record(run)
+    return percent(record and record.error("test", statistic=statistic), run.name)
 
 
 # Numbers of the text.
@@ -387,7 +376,7 @@ def resolution_cell(results: Results, budget: Budget, model: str, grids: str) ->
     """The largest error on other grids over that at training."""
     (problem,) = budget.problems([FLOW])
     record = results.record(planned(budget, problem, model))
-    curve = record and record.resolutions(model)
+    curve = record and record.resolutions()
     if not curve:
         return Cell()
     ratios = {
@@ -419,13 +408,10 @@ def fit_law(errors: Mapping[int, float]) -> PowerLaw | None:
     return PowerLaw.fit(list(errors), list(errors.values())) if len(errors) > 1 else None
 
 
-def law_numbers(errors: Mapping[int, float]) -> tuple[float | None, float | None]:
-    """r and N_0 of the law fitted to errors, as far as there are any."""
-    law = fit_law(errors)
-    if law is None:
-        return None, None
-    samples = law.samples_for_one_percent
-    return rounded(law.rate), samples and rounded(samples)
+def law_numbers(law: PowerLaw | None) -> tuple[float | None, float | None]:
+    """r and N_0 of a law, as far as it has any."""
+    samples = law and law.samples_for_one_percent
+    return law and rounded(law.rate), samples and rounded(samples)
 
 
 def scaling_cell(results: Results, budget: Budget, row: tuple[str, str], what: str) -> Cell:
@@ -440,7 +426,7 @@ def scaling_cell(results: Results, budget: Budget, row: tuple[str, str], what: s
         config = next(iter(runs.values())).config
         count = parameter_count(config.model, config.architecture)
         return plain(millions(config.model, count), ".2f")
-    rate, samples = law_numbers(errors)
+    rate, samples = law_numbers(fit_law(errors))
     return plain(rate, "z.2f") if what == "r" else plain(samples, ".0f")
 
 
@@ -449,18 +435,13 @@ def scaling_published(row: tuple[str, str], what: str) -> Cell:
     problem, label = row
     if problem != FLOW:
         return plain(paper.FIGURE_27_CNO_RATE) if (label, what) == ("cno", "r") else EMPTY
-    law = paper.SCALING.get(label)
-    if what == "r":
-        return plain(paper.SMALL_CNO_RATE if law is None else law.rate)
-    if what == "N_0":
-        return EMPTY if law is None else plain(rounded(law.samples_for_one_percent or 0), ".0f")
-    return plain(paper.SCALING_PARAMETERS.get(label)) if what == "parameters (M)" else EMPTY
-
-
-def modes_cell(results: Results, budget: Budget, problem: str, column: None) -> Cell:
-    """How many modes per axis the outputs need."""
-    found = (results.only(MODES) or {}).get(problem, {})
-    return plain(found.get("modes_for_published_error"))
+    rate, samples = law_numbers(paper.SCALING.get(label))
+    return {
+        "r": plain(rate or paper.SMALL_CNO_RATE),
+        "N_0": plain(samples, ".0f"),
+        "parameters (M)": plain(paper.SCALING_PARAMETERS.get(label)),
+        "runs": EMPTY,
+    }[what]
 
 
 def seconds_cell(results: Results, budget: Budget, problem: str, what: str) -> Cell:
@@ -480,16 +461,14 @@ def speedup_cell(results: Results, budget: Budget, problem: str, model: str) -> 
     if problem != FLOW:  # the only one that `cno bench` trains
         return EMPTY
     name = model.removeprefix("cno-")
-    steps = [
-        (bench["device"], bench.get("training", {}).get("fused", {})) for bench in results.benches
-    ]
+    steps = [(b["device"], b.get("training", {}).get("fused", {})) for b in results.benches]
     known = [
-        (on, step) for on, step in steps if name in step.get("ratios", {}) and "rounds" in step
+        (device, -step["rounds"], step["ratios"][name])
+        for device, step in steps
+        if name in step.get("ratios", {}) and "rounds" in step
     ]
-    if not known:
-        return Cell()
-    device, step = min(known, key=lambda one: (one[0], -one[1]["rounds"]))
-    return replace(plain(step["ratios"][name], ".3f"), title=device)
+    device, _, ratio = min(known, default=("", 0, None))
+    return replace(plain(ratio, ".3f"), title=device)
 
 
 def rounded(value: float) -> float:
@@ -602,8 +581,10 @@ TABLES: dict[str, Pivot] = {
             ((problem_title(problem), f"{said.statistic} error {said.error:.0%}"), problem)
             for problem, said in paper.MODES.items()
         ],
-        {"modes": None},
-        modes_cell,
+        {"modes": "modes_for_published_error"},
+        lambda results, budget, problem, what: plain(
+            (results.only(MODES) or {}).get(problem, {}).get(what)
+        ),
         lambda problem, column: plain(paper.MODES[problem].modes),
         by_budget=False,
     ),
@@ -621,9 +602,13 @@ TABLES: dict[str, Pivot] = {
         "SM, vorticity",
         "A problem that coarse grids resolve: test error in percent",
         ("problem",),
-        lambda results: [(("Vorticity",), None)],
+        lambda results: [(("Vorticity",), "vorticity")],
         titled(paper.VORTICITY),
-        vorticity_cell,
+        lambda results, budget, problem, model: (
+            error_cell(results, budget, problem, model, "test")
+            if problem in budget.problems([problem])
+            else EMPTY
+        ),
         lambda row, model: percent(paper.VORTICITY[model]),
         mark_best,
     ),
@@ -652,7 +637,7 @@ TABLES: dict[str, Pivot] = {
         ("problem",),
         by_problem,
         titled(("cno", "fno")),
-        mean_cell,
+        lambda results, budget, *pair: run_cell(results, planned(budget, *pair), "mean"),
         lambda problem, model: plain(" → ".join(f"{e:g}" for e in paper.HYPERNOS[problem][model])),
     ),
     "table-5": Pivot(

@@ -24,5 +24,3 @@ PROBLEMS: dict[str, type[Problem]] = {
         Vorticity,
     )
 }
-
-__all__ = ["PROBLEMS", "SPLITS", "Problem"]

@@ -1,9 +1,8 @@
 """The Allen-Cahn equation: fronts between two phases."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Generator, Tensor
 from torch.nn.functional import pad
@@ -41,11 +40,11 @@ class AllenCahn(Problem):
     steps: int = option(373, "time steps (N); the final time is T = N Δt")
 
     name: ClassVar = "allen-cahn"
-    version: ClassVar[int] = 2
+    version: ClassVar = 2
     layout: ClassVar = "inclusive"
     boundary: ClassVar = "periodic"
-    samples: ClassVar[Mapping[str, int]] = {"train": 256, "val": 128, "test": 128, "ood": 128}
-    ood: ClassVar[Mapping[str, Any]] = {"K": 16, "r": (0.85, 1.15)}
+    samples: ClassVar = {"train": 256, "val": 128, "test": 128, "ood": 128}
+    ood: ClassVar = {"K": 16, "r": (0.85, 1.15)}
     input_label: ClassVar = "u(0)"
     output_label: ClassVar = "u(T)"
 

@@ -1,10 +1,10 @@
 """Darcy flow through two materials."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -54,8 +54,8 @@ class Darcy(Problem):
     version: ClassVar = 2
     layout: ClassVar = "inclusive"
     boundary: ClassVar = "even"
-    samples: ClassVar[Mapping[str, int]] = {"train": 256, "val": 128, "test": 128, "ood": 128}
-    ood: ClassVar[Mapping[str, Any]] = {"length": 0.158}
+    samples: ClassVar = {"train": 256, "val": 128, "test": 128, "ood": 128}
+    ood: ClassVar = {"length": 0.158}
     input_label: ClassVar = "coefficient a"
     output_label: ClassVar = "pressure u"
 

@@ -1,10 +1,10 @@
 """The Navier-Stokes equations at high Reynolds number: thin shear layers."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Complex, Float
@@ -71,8 +71,8 @@ class NavierStokes(Problem):
     version: ClassVar = 2
     layout: ClassVar = "periodic"
     boundary: ClassVar = "periodic"
-    samples: ClassVar[Mapping[str, int]] = {"train": 750, "val": 128, "test": 128, "ood": 128}
-    ood: ClassVar[Mapping[str, Any]] = {"rho": 0.09, "centre": 0.45}
+    samples: ClassVar = {"train": 750, "val": 128, "test": 128, "ood": 128}
+    ood: ClassVar = {"rho": 0.09, "centre": 0.45}
     state_channels: ClassVar = 2
     input_label: ClassVar = "u(0)"
     output_label: ClassVar = "u(T)"

@@ -1,9 +1,8 @@
 """The Poisson equation with a source of many scales."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Generator, Tensor
 
@@ -30,8 +29,8 @@ class Poisson(Problem):
     name: ClassVar = "poisson"
     layout: ClassVar = "inclusive"
     boundary: ClassVar = "odd"
-    samples: ClassVar[Mapping[str, int]] = {"train": 1024, "val": 128, "test": 256, "ood": 256}
-    ood: ClassVar[Mapping[str, Any]] = {"K": 20}
+    samples: ClassVar = {"train": 1024, "val": 128, "test": 256, "ood": 256}
+    ood: ClassVar = {"K": 20}
     input_label: ClassVar = "source f"
     output_label: ClassVar = "solution u"
 

@@ -2,9 +2,8 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -29,10 +28,10 @@ class _Transport(Problem):
     velocity: tuple[float, float] = option((0.2, 0.2), "velocity (v_x, v_y)")
     T: float = option(1.0, "final time")
 
-    version: ClassVar[int] = 2
+    version: ClassVar = 2
     boundary: ClassVar = "zero"
-    samples: ClassVar[Mapping[str, int]] = {"train": 512, "val": 256, "test": 256, "ood": 256}
-    ood: ClassVar[Mapping[str, Any]] = {"centre": (0.4, 0.6)}
+    samples: ClassVar = {"train": 512, "val": 256, "test": 256, "ood": 256}
+    ood: ClassVar = {"centre": (0.4, 0.6)}
     state_channels: ClassVar = 2
     input_label: ClassVar = "u(0)"
     output_label: ClassVar = "u(T)"

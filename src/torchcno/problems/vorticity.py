@@ -1,9 +1,8 @@
 """The Navier-Stokes equations at low Reynolds number: the supplement's counter-example."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Complex
@@ -48,8 +47,8 @@ class Vorticity(Problem):
     version: ClassVar = 2
     layout: ClassVar = "periodic"
     boundary: ClassVar = "periodic"
-    samples: ClassVar[Mapping[str, int]] = {"train": 750, "val": 128, "test": 128, "ood": 128}
-    ood: ClassVar[Mapping[str, Any]] = {"tau": 10.0, "scale": 2.0 * 10**3}
+    samples: ClassVar = {"train": 750, "val": 128, "test": 128, "ood": 128}
+    ood: ClassVar = {"tau": 10.0, "scale": 2.0 * 10**3}
     input_label: ClassVar = "ω(0)"
     output_label: ClassVar = "ω(T)"
 

@@ -1,9 +1,8 @@
 """The wave equation: standing waves of many scales."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Generator, Tensor
 
@@ -32,8 +31,8 @@ class Wave(Problem):
     name: ClassVar = "wave"
     layout: ClassVar = "inclusive"
     boundary: ClassVar = "odd"
-    samples: ClassVar[Mapping[str, int]] = {"train": 512, "val": 128, "test": 256, "ood": 256}
-    ood: ClassVar[Mapping[str, Any]] = {"K": 32, "r": 0.85}
+    samples: ClassVar = {"train": 512, "val": 128, "test": 256, "ood": 256}
+    ood: ClassVar = {"K": 32, "r": 0.85}
     input_label: ClassVar = "u(0)"
     output_label: ClassVar = "u(T)"
 

@@ -86,10 +86,11 @@ def run_jobs(
 ) -> list[Outcome]:
     """Bring all `jobs` to their ends; the outcomes, in the order of the jobs.
 
-    `parallel` of them at a time in processes of this machine (unless given: `default_parallel`), or
-    as many as there is room for on the dask `cluster` at that address. `on_update` hears of every
-    outcome as it comes, first of the jobs that were finished before, or are refused. One job's
-    failure stops no other; an interrupt stops all, with their states saved.
+    `parallel` of them at a time in processes of this machine (unless given: `default_parallel`; 0:
+    one after the other in this process), or as many as there is room for on the dask `cluster` at
+    that address. `on_update` hears of every outcome as it comes, first of the jobs that were
+    finished before, or are refused. One job's failure stops no other; an interrupt stops all, with
+    their states saved.
     """
     outcomes: dict[Path, Outcome] = {}
 
@@ -106,7 +107,13 @@ def run_jobs(
         if outcome := find_outcome(job):
             note(outcome)
     todo = [job for job in jobs if job.folder not in outcomes]
-    if todo:
+    if parallel == 0:
+        for job in todo:
+            job.folder.mkdir(parents=True, exist_ok=True)
+            note(Outcome(job, **run_request(job.request)))
+            if outcomes[job.folder].state == "stopped":
+                raise KeyboardInterrupt
+    elif todo:
         with workers(parallel or default_parallel(todo[0].config), cluster, todo) as pool:
             futures = {pool.submit(job): job for job in todo}
             with stop_on_error(futures):  # who is told of outcomes may fail, too
@@ -134,7 +141,7 @@ def outcome_of(job: Job, future: "Future[Answer]") -> Outcome:
         answer = future.result()
     except Exception as error:
         answer = {"state": "failed", "error": f"{type(error).__name__}: {error}"}
-    return Outcome(job, answer["state"], answer.get("error", ""))
+    return Outcome(job, **answer)
 
 
 @contextmanager

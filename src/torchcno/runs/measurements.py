@@ -4,7 +4,7 @@ Errors on many grids (figure 2, right), and spectra of truth and prediction (fig
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from torchcno.runs.folder import RESOLUTION_FILE, SPECTRA_FILE, RunFolder
 
 # Half to twice the training resolution, as the paper's figure: 32 to 128 for 64.
 RATIOS = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
-ARRAYS = ("wavenumbers", "band_edges", "band_errors")  # of Spectra, as they are kept
+GROUPS = ("energy", "amplitude")  # of Spectra: arrays of the truth and of the prediction
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,31 @@ class Spectra:
     error: float | None = None
     weights: str | None = None  # the hash of those that predicted; None in files of before
 
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """All of it that is known, by name, for a file; amplitudes in single precision."""
+        arrays: dict[str, NDArray[Any]] = {
+            name: np.array(value)
+            for name, value in vars(self).items()
+            if name not in GROUPS and value is not None
+        }
+        for name in ("truth", "prediction"):
+            arrays[f"energy/{name}"] = self.energy[name]
+            arrays[f"amplitude/{name}"] = self.amplitude[name].astype(np.float32)
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Spectra":
+        """The inverse of `to_arrays`."""
+        groups: dict[str, dict[str, NDArray[Any]]] = {group: {} for group in GROUPS}
+        rest: dict[str, Any] = {}
+        for key, array in arrays.items():
+            group, _, name = key.partition("/")
+            if name:
+                groups[group][name] = array
+            else:
+                rest[key] = array.item() if array.ndim == 0 else array
+        return cls(**groups, **rest)
+
 
 def spectra_of(evaluation: Evaluation) -> Spectra:
     """The spectra of a prediction and of its truth."""
@@ -111,13 +136,8 @@ def spectra_of(evaluation: Evaluation) -> Spectra:
 def measure_spectra(folder: Path, device: str) -> None:
     """Measure the spectra of a run on test samples."""
     run, (evaluation,) = RunFolder(folder), evaluate_run(folder, ("test",), device=device)
-    spectra = spectra_of(evaluation)
-    arrays: dict[str, Any] = {name: getattr(spectra, name) for name in (*ARRAYS, "error")}
-    for name in ("truth", "prediction"):
-        arrays[f"energy/{name}"] = spectra.energy[name]
-        arrays[f"amplitude/{name}"] = spectra.amplitude[name].astype(np.float32)
-    arrays["weights"] = np.array(run.hash_weights())
-    write_arrays(arrays, run.spectra_file)
+    spectra = replace(spectra_of(evaluation), weights=run.hash_weights())
+    write_arrays(spectra.to_arrays(), run.spectra_file)
 
 
 def read_spectra(folder: Path) -> Spectra | None:
@@ -126,14 +146,7 @@ def read_spectra(folder: Path) -> Spectra | None:
     if not path.exists():
         return None
     with np.load(path) as arrays:
-        energy, amplitude = (
-            {name: arrays[f"{kind}/{name}"] for name in ("truth", "prediction")}
-            for kind in ("energy", "amplitude")
-        )
-        rest = {name: arrays[name] for name in ARRAYS}
-        error = float(arrays["error"]) if "error" in arrays else None
-        weights = str(arrays["weights"]) if "weights" in arrays else None
-        return Spectra(energy, amplitude, **rest, error=error, weights=weights)
+        return Spectra.from_arrays(arrays)
 
 
 def _spectra_made_with(run: RunFolder) -> tuple[str | None, float | None]:

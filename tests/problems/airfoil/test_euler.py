@@ -155,7 +155,7 @@ def test_flow_passes_the_cut_as_if_it_were_not_there(small):
 
 def test_bad_streams_are_refused():
     for mach in (0.0, 1.2):
-        with pytest.raises(ValueError, match="0 < mach < 1"):
+        with pytest.raises(ValueError, match=f"mach is {mach}; use"):
             FreeStream(mach=mach)
-    with pytest.raises(ValueError, match="no vacuum"):
+    with pytest.raises(ValueError, match="pressure is 0.0; use more than 0"):
         FreeStream(pressure=0.0)

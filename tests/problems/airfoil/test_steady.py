@@ -183,10 +183,10 @@ def test_a_vacuum_is_flagged(small):
 @pytest.mark.parametrize("field", ["cfl", "levels", "coarse_steps", "cycles", "check_every"])
 def test_a_march_that_makes_no_step_is_refused(field):
     nothing = type(getattr(SteadyConfig(), field))(0)
-    with pytest.raises(ValueError, match=f"{field} is {nothing}; use a positive number"):
+    with pytest.raises(ValueError, match=f"{field} is {nothing}; use"):
         SteadyConfig(**{field: nothing})
 
 
 def test_negative_settings_of_a_march_are_refused():
-    with pytest.raises(ValueError, match=r"ramp is -0\.1; use zero or"):
+    with pytest.raises(ValueError, match=r"ramp is -0\.1; use 0 or more"):
         SteadyConfig(ramp=-0.1)

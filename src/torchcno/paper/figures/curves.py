@@ -1,6 +1,6 @@
 """Figures of numbers: ranks, resolutions, spectra, sizes, samples, modes, aliasing."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ from torchcno.paper.figures.picture import (
     Picture,
     absent,
     compared,
+    read_all,
     study_command,
 )
 from torchcno.paper.files import AUDITS, MODES, SEARCHES
@@ -42,7 +43,7 @@ from torchcno.paper.tables import (
 )
 from torchcno.runs.audit import RunAudit
 from torchcno.runs.folder import SAME_WEIGHTS
-from torchcno.runs.measurements import RESOLUTIONS, SPECTRA, Spectra
+from torchcno.runs.measurements import Spectra
 from torchcno.runs.pictures.drawing import COLOURS, INK, STYLE, panels, strokes, tidy
 from torchcno.runs.pictures.efficiency import Size, draw_efficiency
 from torchcno.runs.pictures.equivalence import draw_audits, draw_resolutions
@@ -100,39 +101,28 @@ def draw_ranks(ours: Mapping[str, list[int]], published: Mapping[str, list[int]]
         return figure
 
 
-def resolution_picture(results: Results) -> Iterator[Picture]:
-    """Figure 2, right."""
-    for problem in results.problems([FLOW]):
+def measured_pictures(
+    study: str,
+    figures: Mapping[str, tuple[str, str]],  # names and numbers, by problem
+    title: str,
+    draw: Callable[[Mapping[str, Any]], Figure],
+    read: Callable[[Record], Any],
+    numbers: Callable[[Any], dict[str, Any]],
+    results: Results,
+) -> Iterator[Picture]:
+    """What a study measures of the compared runs, by problem."""
+    measurement = STUDIES[study].measures
+    assert measurement is not None
+    for problem in results.problems(figures):
         records = compared(results, problem)
-        curves = [curve for n, record in records.items() if (curve := record.resolutions(n))]
-        foreign = tuple(n for n, record in records.items() if RESOLUTIONS.file in record["foreign"])
-        lacking = absent(results, problem, [curve.name for curve in curves])
+        found = read_all(records, read)
+        foreign = tuple(n for n, record in records.items() if measurement.file in record["foreign"])
         yield Picture(
-            "figure-2-right",
-            "Figure 2, right",
-            f"{problem_title(problem)}: error against resolution",
-            partial(draw_resolutions, curves) if curves else None,
-            study_command("resolution", results.budgets[0]),
-            {curve.name: {str(n): error for n, error in curve.errors.items()} for curve in curves},
-            tuple(name for name in lacking if name not in foreign),
-            foreign,
-        )
-
-
-def spectra_pictures(results: Results) -> Iterator[Picture]:
-    """Figure 2, left, and figure 7."""
-    numbers = {FLOW: "Figure 2, left", "poisson": "Figure 7"}
-    for problem in results.problems(numbers):
-        records = compared(results, problem)
-        found = {name: one for name, record in records.items() if (one := record.spectra())}
-        foreign = tuple(n for n, record in records.items() if SPECTRA.file in record["foreign"])
-        yield Picture(
-            f"spectra-{problem}",
-            numbers[problem],
-            f"{problem_title(problem)}: spectra of truth and predictions",
-            partial(draw_spectra, found) if found else None,
-            study_command("spectra", results.budgets[0]),
-            {name: {"band_errors": _by_band(one)} for name, one in found.items()},
+            *figures.get(problem, next(iter(figures.values()))),
+            f"{problem_title(problem)}: {title}",
+            partial(draw, found) if found else None,
+            study_command(study, results.budgets[0]),
+            {name: numbers(one) for name, one in found.items()},
             tuple(n for n in absent(results, problem, found) if n not in foreign),
             foreign,
         )
@@ -153,9 +143,8 @@ def truth_spectra(results: Results) -> Iterator[Picture]:
         if (record := results.record(run)) and (one := record.spectra())
     }
     whole = len(found) == len(results.problems(["vorticity", FLOW]))
-    yield Picture(
-        "figure-25",
-        "Figure 25",
+    yield Picture.numbered(
+        25,
         "Central frequencies of the outputs",
         partial(draw_truths, found) if whole else None,
         study_command("complexity", results.budgets[0]),
@@ -192,7 +181,7 @@ def scaling_pictures(results: Results) -> Iterator[Picture]:
 
 
 def _scaling_numbers(errors: Mapping[int, float]) -> dict[str, Any]:
-    rate, samples = law_numbers(errors)
+    rate, samples = law_numbers(fit_law(errors))
     return {
         "samples": list(errors),
         "errors_percent": list(errors.values()),
@@ -272,9 +261,8 @@ def modes_picture(results: Results) -> Iterator[Picture]:
     """Figure 26."""
     modes = results.only(MODES) or {}
     titled = {problem_title(name): case for name, case in modes.items()}
-    yield Picture(
-        "figure-26",
-        "Figure 26",
+    yield Picture.numbered(
+        26,
         "How many modes a solution needs: its error when cut to so many per axis",
         partial(draw_modes, titled) if modes else None,
         "python validation/modes.py",
@@ -342,8 +330,24 @@ def _is_of(audit: RunAudit, record: Record | None) -> bool:
 
 FIGURES: dict[str, Maker] = {
     "ranks": rank_picture,
-    "spectra": spectra_pictures,
-    "resolution": resolution_picture,
+    "spectra": partial(
+        measured_pictures,
+        "spectra",
+        {FLOW: (f"spectra-{FLOW}", "Figure 2, left"), "poisson": ("spectra-poisson", "Figure 7")},
+        "spectra of truth and predictions",
+        draw_spectra,
+        Record.spectra,
+        lambda spectra: {"band_errors": _by_band(spectra)},
+    ),
+    "resolution": partial(
+        measured_pictures,
+        "resolution",
+        {FLOW: ("figure-2-right", "Figure 2, right")},
+        "error against resolution",
+        lambda found: draw_resolutions([replace(curve, name=n) for n, curve in found.items()]),
+        Record.resolutions,
+        lambda curve: {str(n): error for n, error in curve.errors.items()},
+    ),
     "efficiency": efficiency_pictures,
     "search": search_pictures,
     "scaling": scaling_pictures,

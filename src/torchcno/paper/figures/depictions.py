@@ -88,7 +88,7 @@ def depict(
     number: int, title: str, draw: Callable[[], Figure], results: Results
 ) -> Iterator[Picture]:
     """A figure that is there whatever the results."""
-    yield Picture(f"figure-{number}", f"Figure {number}", title, draw)
+    yield Picture.numbered(number, title, draw)
 
 
 FIGURES: dict[str, Maker] = {

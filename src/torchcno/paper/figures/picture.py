@@ -1,8 +1,8 @@
 """A figure under its number in the paper, and which runs figures compare."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from matplotlib.figure import Figure
 
@@ -11,6 +11,7 @@ from torchcno.paper.records import Record
 from torchcno.paper.results import Results
 from torchcno.paper.studies import Budget, planned
 
+T = TypeVar("T")
 BEYOND = 99  # the place of figures that the paper does not have
 
 
@@ -28,6 +29,11 @@ class Picture:
     foreign: tuple[str, ...] = ()  # what was measured with other weights than Table 1's
     unshown: int = 0  # errors that are zero or not finite, which no logarithmic axis shows
     kind: str = ""  # the entry of `FIGURES` that made it, under which captions are found
+
+    @classmethod
+    def numbered(cls, number: int, title: str, *rest: Any, **more: Any) -> "Picture":
+        """The figure of that number."""
+        return cls(f"figure-{number}", f"Figure {number}", title, *rest, **more)
 
     @property
     def place(self) -> tuple[int, str, str]:
@@ -53,6 +59,14 @@ def compared(results: Results, problem: str) -> dict[str, Record]:
             first = name == results.budgets[0].name
             found[title if first else f"{title}, {name}"] = there[name]
     return found
+
+
+def read_all(
+    records: Mapping[str, Record | None], read: Callable[[Record], T | None]
+) -> dict[str, T]:
+    """What those of the runs have of something that have any."""
+    found = {name: read(record) for name, record in records.items() if record is not None}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 def absent(results: Results, problem: str, found: Iterable[str]) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Figures of single samples: how errors spread over them, and the first one of each split."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from torchcno.paper.figures.picture import (
     Picture,
     absent,
     compared,
+    read_all,
     study_command,
 )
 from torchcno.paper.records import Record
@@ -28,23 +29,14 @@ from torchcno.runs.pictures.drawing import HEADINGS, STYLE, Panel, field_rows, p
 def distributions(results: Results) -> Iterator[Picture]:
     """Figures 5, 8, 10 …: how errors spread over samples."""
     for problem in results.problems():
-        kept: dict[str, dict[str, Any]] = {
-            title: {
-                name: found
-                for name, record in compared(results, problem).items()
-                if (found := record.sample_errors(split)) is not None
-            }
-            for split, title in HEADINGS.items()
-        }
+        kept = _by_split(compared(results, problem), Record.sample_errors, HEADINGS)
         drawable = {
             title: {name: some for name, one in models.items() if (some := one[_shown(one)]).size}
             for title, models in kept.items()
         }
         errors = in_every_split(drawable)
-        number = paper.DISTRIBUTION_FIGURES[problem]
-        yield Picture(
-            f"figure-{number}",
-            f"Figure {number}",
+        yield Picture.numbered(
+            paper.DISTRIBUTION_FIGURES[problem],
             f"{problem_title(problem)}: errors over samples",
             partial(draw_distributions, errors) if all(errors.values()) else None,
             study_command("table1", results.budgets[0], f"{problem}-*"),
@@ -55,6 +47,18 @@ def distributions(results: Results) -> Iterator[Picture]:
             absent(results, problem, errors[HEADINGS["test"]]),
             unshown=sum(int((~_shown(e)).sum()) for m in kept.values() for e in m.values()),
         )
+
+
+def _by_split(
+    records: Mapping[str, Record | None],
+    read: Callable[[Record, str], Any],
+    titles: Mapping[str, str],
+) -> dict[str, dict[str, Any]]:
+    """What runs have of the splits, by the title of the split and the name of the run."""
+    return {
+        title: read_all(records, lambda record, split=split: read(record, split))  # type: ignore[misc]
+        for split, title in titles.items()
+    }
 
 
 def in_every_split(found: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -105,21 +109,13 @@ def examples(results: Results) -> Iterator[Picture]:
     """Figures 6, 9, 11 …: one sample in and one out of distribution."""
     for problem in results.problems():
         records = compared(results, problem)
-        found = in_every_split(
-            {title: _examples(records, split) for split, title in SPLIT_TITLES.items()}
-        )
+        found = in_every_split(_by_split(records, Record.examples, SPLIT_TITLES))
         errors = {
-            title: {
-                name: float(values[0])
-                for name, record in records.items()
-                if (values := record.sample_errors(split)) is not None
-            }
-            for split, title in SPLIT_TITLES.items()
+            title: {name: float(values[0]) for name, values in models.items()}
+            for title, models in _by_split(records, Record.sample_errors, SPLIT_TITLES).items()
         }
-        number = paper.DISTRIBUTION_FIGURES[problem] + 1
-        yield Picture(
-            f"figure-{number}",
-            f"Figure {number}",
+        yield Picture.numbered(
+            paper.DISTRIBUTION_FIGURES[problem] + 1,
             f"{problem_title(problem)}: samples and predictions",
             partial(draw_examples, found, errors) if all(found.values()) else None,
             study_command("table1", results.budgets[0], f"{problem}-*"),
@@ -129,14 +125,6 @@ def examples(results: Results) -> Iterator[Picture]:
             },
             absent(results, problem, found["in"]),
         )
-
-
-def _examples(records: Mapping[str, Record | None], split: str) -> dict[str, Examples]:
-    return {
-        name: some
-        for name, record in records.items()
-        if record is not None and (some := record.examples(split)) is not None
-    }
 
 
 def draw_examples(
@@ -156,7 +144,7 @@ def draw_examples(
         below = [
             Panel(
                 _error_title(errors[split].get(name)),
-                (one.prediction[0] - one.output[0])[0].abs(),
+                (one.prediction - one.output)[0, 0].abs(),
                 error=True,
             )
             for name, one in models.items()
@@ -176,10 +164,9 @@ def failures(results: Results) -> Iterator[Picture]:
         paper.MODEL_TITLES[model]: results.record(planned(budget, problem, model))
         for model in ("deeponet", "ffnn")
     }
-    found = _examples(records, "ood")
-    yield Picture(
-        "figure-12",
-        "Figure 12",
+    found = read_all(records, lambda record: record.examples("ood"))
+    yield Picture.numbered(
+        12,
         f"{problem_title(problem)}: a sample out of distribution",
         partial(draw_failures, found) if found else None,
         study_command("table1", budget, f"{problem}-*"),
@@ -203,14 +190,12 @@ def data(results: Results) -> Iterator[Picture]:
         runs = (planned(b, problem, m) for b in results.budgets for m in paper.COMPARED)
         record = next(filter(None, map(results.record, runs)), None)
         found = {
-            title: some
-            for split, title in SPLIT_TITLES.items()
-            if record is not None and (some := record.examples(split)) is not None
+            title: some[problem]
+            for title, some in _by_split({problem: record}, Record.examples, SPLIT_TITLES).items()
+            if some
         }
-        number = paper.DATA_FIGURES[problem]
-        yield Picture(
-            f"figure-{number}",
-            f"Figure {number}",
+        yield Picture.numbered(
+            paper.DATA_FIGURES[problem],
             f"{problem_title(problem)}: inputs and outputs",
             partial(draw_data, found) if found else None,
             study_command("table1", results.budgets[0], f"{problem}-*"),
@@ -219,14 +204,15 @@ def data(results: Results) -> Iterator[Picture]:
 
 def draw_data(splits: Mapping[str, Examples]) -> Figure:
     """Samples of a problem: inputs above, their outputs below."""
-    pairs = [
-        (f"{split}: {name}", field[0])
+    rows = [
+        [
+            Panel(f"{split}: {name}", field[0])
+            for split, some in splits.items()
+            for field in getattr(some, name)
+        ]
         for name in ("input", "output")
-        for split, some in splits.items()
-        for field in getattr(some, name)
     ]
-    panels: list[Panel | None] = [Panel(title, field) for title, field in pairs]
-    return field_rows([panels[: len(panels) // 2], panels[len(panels) // 2 :]], width=2.3)
+    return field_rows(rows, width=2.3)
 
 
 FIGURES: dict[str, Maker] = {

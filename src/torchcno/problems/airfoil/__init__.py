@@ -5,22 +5,3 @@ from torchcno.problems.airfoil.geometry import HicksHenne, Naca4, Tabulated, per
 from torchcno.problems.airfoil.mesh import CMesh, MeshConfig, c_mesh, mesh_quality
 from torchcno.problems.airfoil.problem import Airfoil, AirfoilFlow, density_on
 from torchcno.problems.airfoil.steady import SteadyConfig, SteadyFlow, steady_flow
-
-__all__ = [
-    "Airfoil",
-    "AirfoilFlow",
-    "CMesh",
-    "FreeStream",
-    "HicksHenne",
-    "MeshConfig",
-    "Naca4",
-    "SteadyConfig",
-    "SteadyFlow",
-    "Tabulated",
-    "c_mesh",
-    "density_on",
-    "mesh_quality",
-    "perturbed",
-    "rae2822",
-    "steady_flow",
-]

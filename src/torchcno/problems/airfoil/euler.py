@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from torchcno.problems.airfoil.mesh import Faces, Metrics
-from torchcno.selection import option
+from torchcno.selection import check_options, option
 
 State = Float[Tensor, "batch 4 j i"]
 Padded = tuple[Float[Tensor, "batch 4 j padded_i"], Float[Tensor, "batch 4 padded_j i"]]
@@ -38,21 +38,14 @@ _ENTROPY_FIX = 0.1
 class FreeStream:
     """The flow far away: ρ = p = T = 1 in the paper's units, Mach number M and incidence α."""
 
-    mach: float = option(0.729, "Mach number far away (M^∞)")
+    mach: float = option(0.729, "Mach number far away (M^∞), subsonic", above=0, below=1)
     incidence: float = option(2.31, "angle of incidence in degrees (α)")
-    density: float = 1.0
-    pressure: float = option(1.0, "pressure far away (p^∞)")
+    density: float = option(1.0, "density far away (ρ^∞)", above=0)
+    pressure: float = option(1.0, "pressure far away (p^∞)", above=0)
     vortex: float = option(1.0, "strength of the vortex in the far field over that of the lift")
 
     def __post_init__(self) -> None:
-        if not 0 < self.mach < 1:
-            raise ValueError(
-                f"mach = {self.mach} is not subsonic; the far field needs 0 < mach < 1."
-            )
-        if self.density <= 0 or self.pressure <= 0:
-            raise ValueError(
-                f"density {self.density} and pressure {self.pressure} must be positive: no vacuum."
-            )
+        check_options(self)
 
     @property
     def speed(self) -> float:

@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from torchcno.problems.airfoil.geometry import Shape, Surface, crossing
-from torchcno.selection import option
+from torchcno.selection import check_options, option
 
 _MOST_GAP = 1e-6  # between the surfaces at an end, in chords
 
@@ -23,33 +23,27 @@ class MeshConfig:
     wake: int = option(40, "cells of these on either side of the cut behind the trailing edge")
     outward: int = option(42, "cells from the wall to the far field")
     far_field: float = option(
-        20.0, "least distance of the outer boundary from the airfoil, in chords"
+        20.0, "least distance of the outer boundary from the airfoil, in chords", least=2
     )
-    focus: float = option(0.004, "x of the singular point: half the nose radius behind the nose")
-    nose: float = option(0.7, "spacing at the nose over that of points even in √x")
-    trailing_edge: float = option(0.15, "the same spacing at the trailing edge")
-    wall: float = option(0.17, "growth of η with the index j / outward at the wall")
+    focus: float = option(
+        0.004, "x of the singular point: half the nose radius behind the nose", above=0, below=1
+    )
+    nose: float = option(0.7, "spacing at the nose over that of points even in √x", above=0)
+    trailing_edge: float = option(0.15, "the same spacing at the trailing edge", above=0)
+    wall: float = option(0.17, "growth of η with the index j / outward at the wall", above=0)
 
     def __post_init__(self) -> None:
+        check_options(self)
         if self.around % 2 or self.around - 2 * self.wake < 8 or self.wake < 2 or self.outward < 4:
             raise ValueError(
                 f"{self.around} cells around, {self.wake} of them a side of the wake, and "
                 f"{self.outward} outward make no C-mesh; give an even number around, at least 8 of "
                 "them on the airfoil and 2 a side of the wake, and at least 4 outward."
             )
-        if self.far_field < 2:
-            raise ValueError(f"far_field = {self.far_field} is too near; use at least 2 chords.")
-        if not 0 < self.focus < 1:
-            raise ValueError(
-                f"focus = {self.focus} must lie between 0 and 1, inside the nose; use half its "
-                "radius."
-            )
-        if not self.wall > 0:
-            raise ValueError(f"growth {self.wall} at the wall; use a positive number.")
-        if not (0 < self.nose <= 1 and 0 < self.trailing_edge <= 1):
+        if max(self.nose, self.trailing_edge) > 1:
             raise ValueError(
                 f"spacings {self.nose} at the nose and {self.trailing_edge} at the trailing edge "
-                "must lie in (0, 1]."
+                "must not exceed 1."
             )
 
     def refined(self, factor: int) -> "MeshConfig":

@@ -1,9 +1,9 @@
 """Transonic flow past perturbed airfoils."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, get_args
+from typing import ClassVar, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -74,11 +74,11 @@ class Airfoil(Problem):
     steady: SteadyConfig = option(SteadyConfig(), "how the flow is found")
 
     name: ClassVar = "airfoil"
-    version: ClassVar[int] = 2
+    version: ClassVar = 2
     layout: ClassVar = "cell-centred"
     boundary: ClassVar = "even"
-    samples: ClassVar[Mapping[str, int]] = {"train": 750, "val": 128, "test": 128, "ood": 128}
-    ood: ClassVar[Mapping[str, Any]] = {"bumps": 15}
+    samples: ClassVar = {"train": 750, "val": 128, "test": 128, "ood": 128}
+    ood: ClassVar = {"bumps": 15}
     resolution: ClassVar = 128
     normalized: ClassVar = False
     input_label: ClassVar = "airfoil"

@@ -25,7 +25,7 @@ from torchcno.problems.airfoil.euler import (
 )
 from torchcno.problems.airfoil.mesh import CMesh, Faces, Metrics
 from torchcno.problems.airfoil.replay import March, Replayed
-from torchcno.selection import option
+from torchcno.selection import check_options, option
 
 # Added to the implicit wave speeds, as a share of the largest: sonic and stagnation points stay
 # damped.
@@ -39,23 +39,18 @@ _DROPPED_SHARE = 0.25
 class SteadyConfig:
     """How the steady state is sought, and when it is found."""
 
-    cfl: float = option(5.0, "time step over the time a wave takes across a cell")
-    ramp: float = option(0.5, "growth of the CFL number per cycle, from 1")
-    levels: int = option(3, "meshes of the multigrid cycle")
-    coarse_steps: int = option(2, "steps per visit of a coarse mesh; one on the finest")
-    start_cycles: int = option(40, "cycles on each coarser mesh, for a start")
-    cycles: int = option(400, "cycles after which a flow counts as unsettled")
-    check_every: int = option(20, "cycles between two looks at lift and residual")
-    lift_tolerance: float = option(1e-4, "change of lift from one look to the next")
-    residual_fall: float = option(1e-3, "residual over that of the uniform flow")
+    cfl: float = option(5.0, "time step over the time a wave takes across a cell", above=0)
+    ramp: float = option(0.5, "growth of the CFL number per cycle, from 1", least=0)
+    levels: int = option(3, "meshes of the multigrid cycle", least=1)
+    coarse_steps: int = option(2, "steps per visit of a coarse mesh; one on the finest", least=1)
+    start_cycles: int = option(40, "cycles on each coarser mesh, for a start", least=0)
+    cycles: int = option(400, "cycles after which a flow counts as unsettled", least=1)
+    check_every: int = option(20, "cycles between two looks at lift and residual", least=1)
+    lift_tolerance: float = option(1e-4, "change of lift from one look to the next", least=0)
+    residual_fall: float = option(1e-3, "residual over that of the uniform flow", least=0)
 
     def __post_init__(self) -> None:
-        for name in ("cfl", "levels", "coarse_steps", "cycles", "check_every"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; use a positive number.")
-        for name in ("ramp", "start_cycles", "lift_tolerance", "residual_fall"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; use zero or a positive number.")
+        check_options(self)
 
     def cfl_at(self, cycles: int) -> float:
         """The CFL number after some cycles on a mesh."""
