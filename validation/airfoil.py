@@ -32,7 +32,7 @@ from torchcno.problems.airfoil import (
     steady_flow,
 )
 from torchcno.problems.airfoil.geometry import Shape
-from torchcno.runs.pictures.meshes import draw_mesh, views_of
+from torchcno.runs.pictures.problems import draw_mesh, views_of
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "results"

@@ -49,13 +49,13 @@ def test_parseval(layout):
     energy = coefficients(v, layout).abs().square().sum((-1, -2))
     torch.testing.assert_close(energy, squares)
     radial = radial_spectrum(v, layout)
-    torch.testing.assert_close(radial.energy.sum(), squares.sum(1).mean())
+    torch.testing.assert_close(radial.sum(), squares.sum(1).mean())
 
 
 def test_a_shell_holds_the_wavenumbers_of_its_length():
     radial = radial_spectrum(mode(32, "periodic", 3, 4) + mode(32, "periodic", 0, 12), "periodic")
-    assert radial.wavenumber[radial.energy > 1e-20].tolist() == [5, 12]
-    torch.testing.assert_close(radial.energy[[5, 12]], torch.ones(2, dtype=torch.float64))
+    assert (radial > 1e-20).nonzero().flatten().tolist() == [5, 12]
+    torch.testing.assert_close(radial[[5, 12]], torch.ones(2, dtype=torch.float64))
 
 
 def test_the_ends_of_an_inclusive_grid_are_no_part_of_its_sines():

@@ -60,3 +60,9 @@ def test_unstable_steps_are_refused() -> None:
     inputs = problem.sample_inputs(problem.grid(32), 1, Generator().manual_seed(0))
     with pytest.raises(ValueError, match="use dt=1"):
         problem.solve(inputs)
+
+
+def test_initial_data_need_a_grid_that_resolves_them() -> None:
+    problem = Vorticity(N=16, k_max=8)
+    with pytest.raises(ValueError, match="at least 17"):
+        problem.sample_inputs(problem.grid(16), 1, Generator())

@@ -31,8 +31,7 @@ def report(
     """
     from torchcno.paper.records import TABLE
     from torchcno.paper.records import collect as collect_runs
-    from torchcno.paper.report.documents import write_documents
-    from torchcno.paper.report.page import make_report, write_report
+    from torchcno.paper.report.page import make_report, write_documents, write_report
 
     refuse_bad_paths(out, documents)
     if collect and results.is_dir():

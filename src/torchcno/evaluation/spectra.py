@@ -27,14 +27,6 @@ NO_TRUTH = 1e4  # relative errors beyond it are of bands where the truth has not
 
 
 @dataclass(frozen=True)
-class RadialSpectrum:
-    """Energy by the length of the wavenumber."""
-
-    wavenumber: Float[Tensor, " shell"]  # κ = 0, 1, 2 …
-    energy: Float[Tensor, " shell"]  # Σ |v̂_k|² over κ − 1/2 ≤ |k| < κ + 1/2, mean over samples
-
-
-@dataclass(frozen=True)
 class BandError:
     """The error of a prediction in the modes low ≤ |k|∞ < high."""
 
@@ -65,14 +57,16 @@ def averaged_amplitude(v: Fields, layout: Layout) -> Float[Tensor, "*k"]:
     return coefficients(v, layout).abs().mean((0, 1))
 
 
-def radial_spectrum(v: Fields, layout: Layout) -> RadialSpectrum:
-    """The energy of v in shells of the wavenumber's length, summed over channels."""
+def radial_spectrum(v: Fields, layout: Layout) -> Float[Tensor, " shell"]:
+    """The energy of v in shells κ = 0, 1, 2 … of the wavenumber's length:
+
+    Σ |v̂_k|² over κ − 1/2 ≤ |k| < κ + 1/2, summed over channels, mean over samples
+    """
     energy = _energy(v, layout)
     length = torch.stack(_mesh(v, layout)).square().sum(0).sqrt().to(v.device)
     shell = length.round().long().flatten()
     summed = torch.zeros(int(shell.max()) + 1, dtype=torch.float64, device=v.device)
-    summed.index_add_(0, shell, energy.flatten())
-    return RadialSpectrum(torch.arange(len(summed), dtype=torch.float64), summed.cpu())
+    return summed.index_add_(0, shell, energy.flatten()).cpu()
 
 
 def error_by_band(prediction: Fields, truth: Fields, layout: Layout) -> list[BandError]:

@@ -10,7 +10,7 @@ import torch
 from torchcno.paper.records import TABLE, read_table
 from torchcno.paper.studies import PlannedRun
 from torchcno.problems import PROBLEMS
-from torchcno.runs.config import RunConfig, read_tree
+from torchcno.runs.config import read_tree
 from torchcno.runs.folder import RunFolder
 from torchcno.runs.jobs import Job, find_outcome
 from torchcno.runs.measurements import Measurement
@@ -95,15 +95,18 @@ def _cost(run: PlannedRun, around: float, rows: Sequence[Mapping[str, Any]], clu
     """The cost of a run that is to be trained from the beginning."""
     config = run.config
     accelerator = config.hardware.accelerator
+    parameters = parameter_count(config.model, config.architecture).reals
     kind, name = _device("cuda" if cluster and accelerator == "auto" else accelerator)
     rates = [
-        row["seconds_per_epoch"] / _work_of_row(row)
+        row["seconds_per_epoch"]
+        / _work(row["config"], row["problem"], row.get("real_parameters", row["parameters"]))
         for row in rows
         if (row["problem"], row["model"]) == (config.problem.name, config.model)
         and row["device"] == name
     ]
     rate = min(rates) if rates else GUESS[kind]
-    seconds = around + rate * work_an_epoch(config) * config.train.epochs
+    work = _work(config.to_tree(), config.problem.name, parameters)
+    seconds = around + rate * work * config.train.epochs
     return Cost(seconds, "measured" if rates else "guessed")
 
 
@@ -115,15 +118,10 @@ def _device(accelerator: str) -> tuple[str, str]:
     return device.type, device_name(device)
 
 
-def work_an_epoch(config: RunConfig) -> float:
-    """Samples × real parameters × points over 64²: what the time of an epoch grows with."""
-    samples = config.train.samples or config.problem.samples["train"]
-    parameters = parameter_count(config.model, config.architecture).reals
-    return samples * parameters * (config.resolution / 64) ** 2
+def _work(config: Mapping[str, Any], problem: str, parameters: int) -> float:
+    """Samples × real parameters × points over 64²: what the time of an epoch grows with.
 
-
-def _work_of_row(row: Mapping[str, Any]) -> float:
-    """The same of a finished run, whatever version wrote its configuration."""
-    samples = row["config"]["train"].get("samples") or PROBLEMS[row["problem"]].samples["train"]
-    parameters = row.get("real_parameters", row["parameters"])
-    return float(samples * parameters * (row["config"]["resolution"] / 64) ** 2)
+    `config` is a tree, whatever version wrote it.
+    """
+    samples = config["train"].get("samples") or PROBLEMS[problem].samples["train"]
+    return float(samples * parameters * (config["resolution"] / 64) ** 2)

@@ -12,6 +12,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from torchcno.paper import published as paper
 from torchcno.problems import PROBLEMS
 from torchcno.runs.config import RunConfig
@@ -32,8 +34,8 @@ class Budget:
     name: str
     preset: str  # of training and boundaries
     seeds: int = 10
-    only: tuple[str, ...] = ()  # the problems; none: all
-    # Fields of the networks by model, and of the recipe: a dictionary has no hash.
+    # The problems; none: all. Fields of the networks by model, and of the recipe. None has a hash.
+    only: Sequence[str] = field(default=(), hash=False)
     networks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     training: Mapping[str, Any] = field(default_factory=dict, hash=False)
     resolution: int | None = None  # of the training data; None: the paper's
@@ -54,35 +56,10 @@ class Budget:
         return Path(self.name, "runs") if self.trial else Path("runs")
 
 
-# A few blocks and channels on coarse grids, for a few steps: seconds a run on one core.
-_QUICK_CNO = {"levels": 1, "width": 8, "lift_width": 8, "neck_blocks": 1, "skip_blocks": 1}
 BUDGETS: dict[str, Budget] = {
-    "paper": Budget("paper", preset="paper"),  # the published protocol, nearly: `protocol.py`
-    "best": Budget("best", preset="best"),  # the same networks, trained and padded as we would
-    "quick": Budget(
-        "quick",
-        preset="best",
-        seeds=2,
-        only=("poisson", "smooth-transport"),
-        networks={
-            "cno": _QUICK_CNO,
-            "cno-no-filters": _QUICK_CNO,
-            "cno-no-skip-blocks": {**_QUICK_CNO, "skip_blocks": 0},
-            "fno": {"width": 8, "modes": 8, "layers": 2, "pad": 0, "hidden_width": 16},
-            "unet": {"channels": 4},
-            "resnet": {"channels": 4, "residual_blocks": 1},
-            "deeponet": {"bases": 16, "trunk_width": 16, "trunk_layers": 2, "branch_width": 4,
-                         "branch_levels": 2, "residual_blocks": 0},
-            "ffnn": {"layers": 4, "width": 32},
-            "galerkin-transformer": {"blocks": 1, "heads": 2, "width": 16, "decoder_width": 8,
-                                     "decoder_layers": 1, "modes": 6, "feed_forward": 16},
-        },
-        training={"epochs": 4, "samples": 32, "batch_size": 16, "evaluate_every": 4, "warmup": 0.1,
-                  "learning_rate": 4e-3, "averaging_half_life": 1, "schedule": "cosine"},
-        resolution=24,
-        trial=True,
-    ),
-}  # fmt: skip
+    name: Budget(name, **fields)
+    for name, fields in yaml.safe_load(Path(__file__).with_name("budgets.yaml").read_text()).items()
+}
 
 
 @dataclass(frozen=True)

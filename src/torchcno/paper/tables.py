@@ -366,7 +366,8 @@ def run_cell(results: Results, run: PlannedRun | None, statistic: str = "median"
     if run is None:
         return Cell()
     record = results.record(run)
-    return percent(record and record.error("test", statistic=statistic), run.name)
+    error = None if record is None else record.error("test", statistic=statistic)
+    return percent(error, run.name)
 
 
 # Numbers of the text.
@@ -410,8 +411,10 @@ def fit_law(errors: Mapping[int, float]) -> PowerLaw | None:
 
 def law_numbers(law: PowerLaw | None) -> tuple[float | None, float | None]:
     """r and N_0 of a law, as far as it has any."""
-    samples = law and law.samples_for_one_percent
-    return law and rounded(law.rate), samples and rounded(samples)
+    if law is None:
+        return None, None
+    samples = law.samples_for_one_percent
+    return rounded(law.rate), samples and rounded(samples)
 
 
 def scaling_cell(results: Results, budget: Budget, row: tuple[str, str], what: str) -> Cell:

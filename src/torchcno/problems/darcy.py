@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 from torchcno.constants import constants
 from torchcno.grids import Grid
 from torchcno.problems.problem import Problem, Resolution
-from torchcno.problems.random_fields import SquaredExponential
+from torchcno.problems.random_fields import squared_exponential
 from torchcno.problems.sine_space import sine_pair
 from torchcno.selection import option
 
@@ -77,7 +77,7 @@ class Darcy(Problem):
 
     def sample_inputs(self, grid: Grid, n: int, generator: Generator) -> Tensor:
         """Random two-valued coefficients a."""
-        g = SquaredExponential(self.variance, self.length).sample(grid, n, generator)
+        g = squared_exponential(self.variance, self.length).sample(grid, n, generator)
         return self.low + (self.high - self.low) * (g > 0).to(g)
 
     def solve(self, inputs: Tensor) -> Tensor:

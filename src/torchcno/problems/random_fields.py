@@ -1,7 +1,6 @@
 """Random functions by their coefficients: the same draw is the same function on every grid."""
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -50,85 +49,47 @@ def sine_series(
 
 
 @dataclass(frozen=True)
-class TrigonometricField(ABC):
+class TrigonometricField:
     """Centred Gaussian field Σ_kl √λ_kl ξ_kl φ_k(y) φ_l(x), ξ ~ N(0, 1), on a torus of some period.
 
     The φ are 1, √2 cos(2πkx/P), √2 sin(2πkx/P), k = 1 … k_max; see `trigonometric_basis`.
     """
 
-    @property
-    @abstractmethod
-    def period(self) -> float:
-        """P, the length of the torus."""
-
-    @property
-    @abstractmethod
-    def spectrum(self) -> Float[Tensor, "k l"]:
-        """The variances λ of the coefficients."""
+    spectrum: Float[Tensor, "k l"]  # the variances λ of the coefficients
+    period: float = 1.0  # P, the length of the torus
 
     def sample(self, grid: Grid, n: int, generator: Generator) -> Float[Tensor, "n 1 y x"]:
         """`n` fields on `grid`."""
-        spectrum = self.spectrum
-        k_max = (len(spectrum) - 1) // 2
-        xi = torch.randn(n, *spectrum.shape, generator=generator, dtype=torch.float64)
+        k_max = (len(self.spectrum) - 1) // 2
+        xi = torch.randn(n, *self.spectrum.shape, generator=generator, dtype=torch.float64)
         along_y, along_x = (trigonometric_basis(grid, i, self.period, k_max) for i in (0, 1))
-        return (along_y @ (spectrum.sqrt() * xi) @ along_x.T)[:, None]
+        return (along_y @ (self.spectrum.sqrt() * xi) @ along_x.T)[:, None]
 
 
-@dataclass(frozen=True)
-class SquaredExponential(TrigonometricField):
+def squared_exponential(variance: float, length: float) -> TrigonometricField:
     """Centred Gaussian field on the unit square with covariance σ² exp(−|x − y|²/l²).
 
-    The covariance is made periodic on an interval long enough that its images are below e^{−36} of
-    it, and so is a trigonometric series with Gaussian coefficients: exact to rounding on any grid.
+    The covariance is made periodic with P = 1 + 6l, so that its images are below e^{−36} of it:
+
+        λ_kl = σ² c_k c_l,   c_k = √π l/P exp(−(πkl/P)²),   until c_k/c_0 < e^{−36}
+
+    which is exact to rounding on any grid.
     """
-
-    variance: float  # σ²
-    length: float  # l
-
-    @property
-    def period(self) -> float:
-        """P = 1 + 6l."""
-        return 1 + 6 * self.length
-
-    @property
-    def spectrum(self) -> Tensor:
-        """λ_kl = σ² c_k c_l with c_k = √π l/P exp(−(πkl/P)²), until c_k/c_0 < e^{−36}."""
-        relative_length = math.pi * self.length / self.period
-        k = _wavenumbers(math.ceil(6 / relative_length))
-        c = relative_length / math.sqrt(math.pi) * torch.exp(-((k * relative_length) ** 2))
-        return self.variance * c[:, None] * c
+    period = 1 + 6 * length
+    relative_length = math.pi * length / period
+    k = _wavenumbers(math.ceil(6 / relative_length))
+    c = relative_length / math.sqrt(math.pi) * torch.exp(-((k * relative_length) ** 2))
+    return TrigonometricField(variance * c[:, None] * c, period)
 
 
-@dataclass(frozen=True)
-class PeriodicMatern(TrigonometricField):
-    """Centred Gaussian field N(0, s (−Δ + τ²)^{−α}) on the unit torus, of zero mean over it."""
+def periodic_matern(scale: float, tau: float, alpha: float, k_max: int) -> TrigonometricField:
+    """Centred Gaussian field N(0, s (−Δ + τ²)^{−α}) on the unit torus, of zero mean over it:
 
-    scale: float  # s
-    tau: float  # τ
-    alpha: float  # α
-    k_max: int  # modes |k|∞ ≤ k_max
-
-    @property
-    def period(self) -> float:
-        """P = 1."""
-        return 1.0
-
-    @property
-    def spectrum(self) -> Tensor:
-        """λ_kl = s (4π²(k² + l²) + τ²)^{−α}, and 0 for the mean."""
-        angular_squared = (2 * math.pi * _wavenumbers(self.k_max)) ** 2
-        laplacian = angular_squared[:, None] + angular_squared
-        return self.scale * (laplacian + self.tau**2) ** -self.alpha * (laplacian > 0)
-
-    def sample(self, grid: Grid, n: int, generator: Generator) -> Tensor:
-        """`n` fields on a `grid` that resolves every mode of the series."""
-        if min(grid.shape) <= 2 * self.k_max:
-            raise ValueError(
-                f"a grid of {grid.shape} points does not resolve {self.k_max} wavenumbers; "
-                f"use at least {2 * self.k_max + 1} points an axis, or a smaller k_max."
-            )
-        return super().sample(grid, n, generator)
+    λ_kl = s (4π²(k² + l²) + τ²)^{−α},   |k|, |l| ≤ k_max,   λ_00 = 0
+    """
+    angular_squared = (2 * math.pi * _wavenumbers(k_max)) ** 2
+    laplacian = angular_squared[:, None] + angular_squared
+    return TrigonometricField(scale * (laplacian + tau**2) ** -alpha * (laplacian > 0))
 
 
 @lru_cache(maxsize=64)

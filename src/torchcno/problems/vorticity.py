@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from torchcno.grids import Grid
 from torchcno.problems.problem import Problem, Resolution
-from torchcno.problems.random_fields import PeriodicMatern
+from torchcno.problems.random_fields import periodic_matern
 from torchcno.problems.torus_flow import TorusFlow, torus_flow
 from torchcno.selection import option
 
@@ -58,7 +58,12 @@ class Vorticity(Problem):
 
     def sample_inputs(self, grid: Grid, n: int, generator: Generator) -> Tensor:
         """Random initial vorticities."""
-        law = PeriodicMatern(self.scale, self.tau, self.alpha, self.k_max)
+        if min(grid.shape) <= 2 * self.k_max:
+            raise ValueError(
+                f"a grid of {grid.shape} points does not resolve {self.k_max} wavenumbers; "
+                f"use at least {2 * self.k_max + 1} points an axis, or a smaller k_max."
+            )
+        law = periodic_matern(self.scale, self.tau, self.alpha, self.k_max)
         return law.sample(grid, n, generator)
 
     def solve(self, inputs: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -174,12 +174,11 @@ class Workers:
         return self.run(job)
 
 
-@contextmanager
-def workers(parallel: int, cluster: str | None, jobs: Sequence[Job]) -> Iterator[Workers]:
+def workers(
+    parallel: int, cluster: str | None, jobs: Sequence[Job]
+) -> AbstractContextManager[Workers]:
     """Processes of this machine, or the cluster at an address, if it has what `jobs` need."""
-    chosen = local_workers(parallel) if cluster is None else cluster_workers(cluster, jobs)
-    with chosen as pool:
-        yield pool
+    return local_workers(parallel) if cluster is None else cluster_workers(cluster, jobs)
 
 
 @contextmanager

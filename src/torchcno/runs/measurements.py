@@ -107,15 +107,14 @@ class Spectra:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Spectra":
         """The inverse of `to_arrays`."""
-        groups: dict[str, dict[str, NDArray[Any]]] = {group: {} for group in GROUPS}
-        rest: dict[str, Any] = {}
+        found: dict[str, Any] = {group: {} for group in GROUPS}
         for key, array in arrays.items():
             group, _, name = key.partition("/")
             if name:
-                groups[group][name] = array
+                found[group][name] = array
             else:
-                rest[key] = array.item() if array.ndim == 0 else array
-        return cls(**groups, **rest)
+                found[key] = array.item() if array.ndim == 0 else array
+        return cls(**found)
 
 
 def spectra_of(evaluation: Evaluation) -> Spectra:
@@ -124,7 +123,7 @@ def spectra_of(evaluation: Evaluation) -> Spectra:
     fields = {"truth": evaluation.fields.outputs.cpu(), "prediction": evaluation.prediction.cpu()}
     bands = error_by_band(fields["prediction"], fields["truth"], layout)
     return Spectra(
-        {name: radial_spectrum(field, layout).energy.numpy() for name, field in fields.items()},
+        {name: radial_spectrum(field, layout).numpy() for name, field in fields.items()},
         {name: averaged_amplitude(field, layout).numpy() for name, field in fields.items()},
         wavenumbers(evaluation.resolution, layout).numpy(),
         np.array([(band.low, band.high) for band in bands]),

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from torchcno.paper.report.documents import fill
-from torchcno.paper.report.page import Report, latex, make_report, render
+from torchcno.paper.report.page import Report, fill, latex, make_report, render
 
 ROOT = Path(__file__).parents[3]
 COMMITTED = ROOT / "results" / "report"

@@ -18,8 +18,7 @@ from torchcno.evaluation.layers import LayerAliasing
 from torchcno.paper import published as paper
 from torchcno.paper.figures.picture import Picture, compared
 from torchcno.paper.figures.samples import draw_failures
-from torchcno.paper.report.documents import fill
-from torchcno.paper.report.page import escape_tex, latex, make_report, render, write_report
+from torchcno.paper.report.page import escape_tex, fill, latex, make_report, render, write_report
 from torchcno.paper.results import Results
 from torchcno.paper.studies import BUDGETS, efficiency, planned, scaling_series
 from torchcno.paper.tables import all_tables

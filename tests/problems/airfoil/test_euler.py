@@ -157,5 +157,5 @@ def test_bad_streams_are_refused():
     for mach in (0.0, 1.2):
         with pytest.raises(ValueError, match=f"mach is {mach}; use"):
             FreeStream(mach=mach)
-    with pytest.raises(ValueError, match="pressure is 0.0; use more than 0"):
+    with pytest.raises(ValueError, match=r"pressure is 0\.0; use more than 0"):
         FreeStream(pressure=0.0)

@@ -110,13 +110,13 @@ def test_a_shape_that_is_open_at_an_end_is_refused_and_the_remedy_closes_it():
 def test_bad_meshes_are_refused():
     with pytest.raises(ValueError, match="make no C-mesh"):
         MeshConfig(around=81)
-    with pytest.raises(ValueError, match="far_field is 1.0; use 2 or more"):
+    with pytest.raises(ValueError, match=r"far_field is 1\.0; use 2 or more"):
         MeshConfig(far_field=1.0)
-    with pytest.raises(ValueError, match="trailing_edge is 0.0; use more than 0"):
+    with pytest.raises(ValueError, match=r"trailing_edge is 0\.0; use more than 0"):
         MeshConfig(trailing_edge=0.0)
     with pytest.raises(ValueError, match="must not exceed 1"):
         MeshConfig(nose=1.1)
-    with pytest.raises(ValueError, match="wall is 0.0; use more than 0"):
+    with pytest.raises(ValueError, match=r"wall is 0\.0; use more than 0"):
         MeshConfig(wall=0.0)
     for focus in (0.0, 1.0):
         with pytest.raises(ValueError, match=f"focus is {focus}; use"):

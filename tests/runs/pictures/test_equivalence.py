@@ -82,7 +82,7 @@ def test_spectra_of_truth_and_predictions(layout):
     assert np.array_equal(images[0], images[1])
     np.testing.assert_allclose(images[2], images[0] - np.log10(2), atol=1e-6)
     radial = next(axes for axes in figure.axes if axes.get_ylabel() == "energy")
-    expected = radial_spectrum(truth, layout).energy
+    expected = radial_spectrum(truth, layout)
     np.testing.assert_allclose(
         radial.lines[0].get_ydata(), expected[expected > 0][-len(radial.lines[0].get_ydata()) :]
     )

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from torchcno.evaluation.spectra import NO_TRUTH
@@ -44,7 +43,7 @@ from torchcno.paper.tables import (
 from torchcno.runs.audit import RunAudit
 from torchcno.runs.folder import SAME_WEIGHTS
 from torchcno.runs.measurements import Spectra
-from torchcno.runs.pictures.drawing import COLOURS, INK, STYLE, panels, strokes, tidy
+from torchcno.runs.pictures.drawing import COLOURS, INK, panels, strokes, styled, tidy
 from torchcno.runs.pictures.efficiency import Size, draw_efficiency
 from torchcno.runs.pictures.equivalence import draw_audits, draw_resolutions
 from torchcno.runs.pictures.spectra import draw_spectra, draw_truths
@@ -71,34 +70,34 @@ def rank_picture(results: Results) -> Iterator[Picture]:
     )
 
 
+@styled
 def draw_ranks(ours: Mapping[str, list[int]], published: Mapping[str, list[int]]) -> Figure:
     """A line per model, the best above: a dot per row of Table 1, a bar at the mean rank."""
     order = sorted(ours, key=lambda name: -float(np.mean(ours[name])))
-    with rc_context(STYLE):
-        figure, (axes,) = panels(1, width=5.2, height=2.9)
-        for y, name in enumerate(order):
-            colour = strokes([name])[name].color
-            for ranks_of, shift, look in ((ours, 0.14, colour), (published, -0.18, INK)):
-                places, counts = np.unique(ranks_of[name], return_counts=True)
-                axes.scatter(
-                    places,
-                    np.full(len(places), y + shift),
-                    s=14 * counts,
-                    color=look,
-                    alpha=0.55,
-                    lw=0,
-                )
-                axes.plot(
-                    [np.mean(ranks_of[name])] * 2,
-                    [y + shift - 0.14, y + shift + 0.14],
-                    color=look,
-                    lw=2.4,
-                )
-        axes.set(xlabel="rank; coloured: ours, grey: published", xlim=(0.6, len(order) + 0.4))
-        axes.set_yticks(range(len(order)), order)
-        axes.set_xticks(range(1, len(order) + 1))
-        tidy(axes, legend=False)
-        return figure
+    figure, (axes,) = panels(1, width=5.2, height=2.9)
+    for y, name in enumerate(order):
+        colour = strokes([name])[name].color
+        for ranks_of, shift, look in ((ours, 0.14, colour), (published, -0.18, INK)):
+            places, counts = np.unique(ranks_of[name], return_counts=True)
+            axes.scatter(
+                places,
+                np.full(len(places), y + shift),
+                s=14 * counts,
+                color=look,
+                alpha=0.55,
+                lw=0,
+            )
+            axes.plot(
+                [np.mean(ranks_of[name])] * 2,
+                [y + shift - 0.14, y + shift + 0.14],
+                color=look,
+                lw=2.4,
+            )
+    axes.set(xlabel="rank; coloured: ours, grey: published", xlim=(0.6, len(order) + 0.4))
+    axes.set_yticks(range(len(order)), order)
+    axes.set_xticks(range(1, len(order) + 1))
+    tidy(axes, legend=False)
+    return figure
 
 
 def measured_pictures(
@@ -190,28 +189,28 @@ def _scaling_numbers(errors: Mapping[int, float]) -> dict[str, Any]:
     }
 
 
+@styled
 def draw_scaling(
     series: Mapping[str, Mapping[int, float]], published: Mapping[str, PowerLaw]
 ) -> Figure:
     """Measured errors with their fitted laws, and the published laws dotted."""
-    with rc_context(STYLE):
-        figure, (axes,) = panels(1, width=6.2)
-        chosen = strokes(dict.fromkeys([*series, *published]))
-        reach = np.geomspace(64, 1024, 20)
-        for name, errors in series.items():
-            stroke, law = chosen[name], fit_law(errors)
-            label = name if law is None else f"{name}, r = {law.rate:.2f}"
-            look: Any = {"color": stroke.color, "mfc": stroke.color if stroke.plain else "none"}
-            axes.loglog(list(errors), list(errors.values()), "o", ms=5, label=label, **look)
-            if law is not None:
-                inside = np.geomspace(min(errors), max(errors), 20)
-                axes.loglog(inside, [law(n) for n in inside], lw=1.4, **vars(stroke))
-        for name, law in published.items():
-            label = f"{name} published, r = {law.rate:.2f}"
-            axes.loglog(reach, [law(n) for n in reach], ":", color=chosen[name].color, label=label)
-        axes.set(xlabel="training samples N", ylabel="test error, percent")
-        tidy(axes)
-        return figure
+    figure, (axes,) = panels(1, width=6.2)
+    chosen = strokes(dict.fromkeys([*series, *published]))
+    reach = np.geomspace(64, 1024, 20)
+    for name, errors in series.items():
+        stroke, law = chosen[name], fit_law(errors)
+        label = name if law is None else f"{name}, r = {law.rate:.2f}"
+        look: Any = {"color": stroke.color, "mfc": stroke.color if stroke.plain else "none"}
+        axes.loglog(list(errors), list(errors.values()), "o", ms=5, label=label, **look)
+        if law is not None:
+            inside = np.geomspace(min(errors), max(errors), 20)
+            axes.loglog(inside, [law(n) for n in inside], lw=1.4, **vars(stroke))
+    for name, law in published.items():
+        label = f"{name} published, r = {law.rate:.2f}"
+        axes.loglog(reach, [law(n) for n in reach], ":", color=chosen[name].color, label=label)
+    axes.set(xlabel="training samples N", ylabel="test error, percent")
+    tidy(axes)
+    return figure
 
 
 def efficiency_pictures(results: Results) -> Iterator[Picture]:
@@ -270,23 +269,23 @@ def modes_picture(results: Results) -> Iterator[Picture]:
     )
 
 
+@styled
 def draw_modes(cases: Mapping[str, Mapping[str, Any]]) -> Figure:
     """The error of a truth cut to so many modes: how fine a grid a solver needs."""
-    with rc_context(STYLE):
-        figure, axes_of = panels(len(cases), width=3.3)
-        for axes, (name, case) in zip(axes_of, cases.items(), strict=True):
-            curves, published = case["curves"], case["published"]
-            for statistic, colour in zip(("median", "mean", "largest"), COLOURS, strict=False):
-                values = 100 * np.array(curves[statistic])
-                axes.semilogy(curves["modes"], values, color=colour, label=statistic)
-            axes.plot(
-                published["modes"], 100 * published["error"], "*", ms=9, color=INK,
-                label="published, about",
-            )  # fmt: skip
-            axes.set(title=name, xlabel="modes kept per axis", ylim=(1e-4, None))
-            tidy(axes)
-        axes_of[0].set_ylabel("relative $L^1$ error, percent")
-        return figure
+    figure, axes_of = panels(len(cases), width=3.3)
+    for axes, (name, case) in zip(axes_of, cases.items(), strict=True):
+        curves, published = case["curves"], case["published"]
+        for statistic, colour in zip(("median", "mean", "largest"), COLOURS, strict=False):
+            values = 100 * np.array(curves[statistic])
+            axes.semilogy(curves["modes"], values, color=colour, label=statistic)
+        axes.plot(
+            published["modes"], 100 * published["error"], "*", ms=9, color=INK,
+            label="published, about",
+        )  # fmt: skip
+        axes.set(title=name, xlabel="modes kept per axis", ylim=(1e-4, None))
+        tidy(axes)
+    axes_of[0].set_ylabel("relative $L^1$ error, percent")
+    return figure
 
 
 def audit_pictures(results: Results) -> Iterator[Picture]:

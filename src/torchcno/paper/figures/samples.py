@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -23,7 +22,15 @@ from torchcno.paper.results import Results
 from torchcno.paper.studies import planned
 from torchcno.paper.tables import SPLIT_TITLES, problem_title, rounded
 from torchcno.runs.evidence import Examples
-from torchcno.runs.pictures.drawing import HEADINGS, STYLE, Panel, field_rows, panels, strokes, tidy
+from torchcno.runs.pictures.drawing import (
+    HEADINGS,
+    Panel,
+    field_rows,
+    panels,
+    strokes,
+    styled,
+    tidy,
+)
 
 
 def distributions(results: Results) -> Iterator[Picture]:
@@ -78,31 +85,31 @@ def _quartiles(errors: NDArray[Any]) -> dict[str, float]:
     return {f"q{q}": rounded(100 * value) for q, value in zip((25, 50, 75), values, strict=True)}
 
 
+@styled
 def draw_distributions(errors: Mapping[str, Mapping[str, NDArray[Any]]]) -> Figure:
     """Histograms of the relative L1 error over samples, a panel per split, a colour per model.
 
     Medians are lines. Further presets of a model are outlines, so that both are seen.
     """
-    with rc_context(STYLE):
-        figure, axes_of = panels(len(errors))
-        for axes, (title, models) in zip(axes_of, errors.items(), strict=True):
-            percents = {name: 100 * values for name, values in models.items()}
-            low = min((p.min() for p in percents.values()), default=0.1)
-            high = max((p.max() for p in percents.values()), default=1.0)
-            bins = np.geomspace(low, high * 1.001, 41).tolist()
-            for name, stroke in strokes(percents).items():
-                look: Any = {"histtype": "step", "lw": 1.4, **vars(stroke)}
-                if stroke.plain:
-                    look = {"color": stroke.color, "alpha": 0.55}
-                axes.hist(percents[name], bins, label=name, **look)
-                axes.axvline(float(np.median(percents[name])), lw=1.2, **vars(stroke))
-            axes.set(title=title, xlabel="relative $L^1$ error, percent", xscale="log")
-            tidy(axes, legend=False)
-        axes_of[0].set_ylabel("samples")
-        # Above both: no corner of a histogram is empty for sure.
-        handles, names = axes_of[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside upper center", ncols=len(names))
-        return figure
+    figure, axes_of = panels(len(errors))
+    for axes, (title, models) in zip(axes_of, errors.items(), strict=True):
+        percents = {name: 100 * values for name, values in models.items()}
+        low = min((p.min() for p in percents.values()), default=0.1)
+        high = max((p.max() for p in percents.values()), default=1.0)
+        bins = np.geomspace(low, high * 1.001, 41).tolist()
+        for name, stroke in strokes(percents).items():
+            look: Any = {"histtype": "step", "lw": 1.4, **vars(stroke)}
+            if stroke.plain:
+                look = {"color": stroke.color, "alpha": 0.55}
+            axes.hist(percents[name], bins, label=name, **look)
+            axes.axvline(float(np.median(percents[name])), lw=1.2, **vars(stroke))
+        axes.set(title=title, xlabel="relative $L^1$ error, percent", xscale="log")
+        tidy(axes, legend=False)
+    axes_of[0].set_ylabel("samples")
+    # Above both: no corner of a histogram is empty for sure.
+    handles, names = axes_of[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper center", ncols=len(names))
+    return figure
 
 
 def examples(results: Results) -> Iterator[Picture]:

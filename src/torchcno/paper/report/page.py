@@ -1,11 +1,11 @@
-"""All results on one page, beside the paper's: HTML, LaTeX tables, and every number as JSON.
+"""All results on one page, beside the paper's: HTML, LaTeX tables, every number as JSON.
 
 The same results make the same page: nothing on it depends on when or where it was rendered.
 """
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -164,3 +164,35 @@ def escape_tex(text: str) -> str:
         return f"${letter}_{{{below}}}$"
 
     return SYMBOL.sub(escape, text)
+
+
+# Numbers in Markdown documents: what stands between <!-- results: NAME --> and <!-- end -->, where
+# NAME is a table (`TABLES`) or a macro of `templates/documents.md.j2`, which has the words.
+MARKED = re.compile(r"^(<!-- results: ([\w-]+) -->\n).*?^(<!-- end -->)", re.DOTALL | re.MULTILINE)
+
+
+def fill(text: str, report: Report) -> str:
+    """The document with every block rendered anew."""
+    return MARKED.sub(lambda found: found[1] + render_block(found[2], report) + found[3], text)
+
+
+def render_block(name: str, report: Report) -> str:
+    """What stands between the marks of that name."""
+    tables = {table.name: table for table in report.tables}
+    values = {"report": report, "tables": tables, "said": report.findings}
+    blocks = vars(templates().get_template("documents.md.j2").make_module(values))
+    known = [*tables, *(block for block in blocks if not block.startswith("_"))]
+    if name not in known:
+        raise ValueError(f"no table or block is called {name!r}; there are {', '.join(known)}.")
+    return str(blocks["table"](tables[name]) if name in tables else blocks[name]())
+
+
+def write_documents(paths: Iterable[Path], report: Report) -> list[Path]:
+    """Fill the blocks of documents; which ones have any."""
+    marked = []
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        if MARKED.search(text):
+            marked.append(path)
+            write_atomically(path, fill(text, report).encode())
+    return marked

@@ -9,6 +9,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,21 +25,7 @@ from torch import Tensor
 HEADINGS = {"test": "in distribution", "ood": "out of distribution"}  # of splits
 INK = "#767676"
 SHADES = 64  # of a colour scale: more than the eye tells apart
-STYLE: Any = {
-    "font.size": 9,
-    "axes.edgecolor": INK,
-    "grid.color": INK,
-    "axes.labelcolor": INK,
-    "axes.titlecolor": INK,
-    "axes.titlesize": 9,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "text.color": INK,
-    "legend.frameon": False,
-    "legend.fontsize": 8,
-    "legend.handlelength": 2.6,  # a dash and its marker
-    "axes.axisbelow": True,
-}
+styled = rc_context(fname=Path(__file__).with_name("torchcno.mplstyle"))  # makers of figures
 
 # One colour a model, wherever it is drawn; its presets and sizes differ in their lines.
 MODEL_COLOURS = {
@@ -95,21 +82,21 @@ class Panel:
     error: bool = False  # a magnitude, drawn from zero
 
 
+@styled
 def field_rows(rows: Sequence[Sequence[Panel | None]], width: float = 2.75) -> Figure:
     """Fields beside and below one another, each with its colour bar; None leaves a gap.
 
     `width` in inches is a panel's, with its bar.
     """
-    with rc_context(STYLE):
-        size = (width * len(rows[0]), (width - 0.4) * len(rows))
-        figure = Figure(figsize=size, layout="constrained")
-        grid = figure.subplots(len(rows), len(rows[0]), squeeze=False)
-        for axes, panel in zip(grid.flat, [p for row in rows for p in row], strict=True):
-            if panel is None:
-                axes.set_axis_off()
-            else:
-                _draw(axes, panel)
-        return figure
+    size = (width * len(rows[0]), (width - 0.4) * len(rows))
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(len(rows), len(rows[0]), squeeze=False)
+    for axes, panel in zip(grid.flat, [p for row in rows for p in row], strict=True):
+        if panel is None:
+            axes.set_axis_off()
+        else:
+            _draw(axes, panel)
+    return figure
 
 
 def _draw(axes: Axes, panel: Panel) -> None:
@@ -143,17 +130,17 @@ def color_scale(fields: NDArray[np.floating[Any]]) -> tuple[float, float, str]:
     return low, high, "viridis"
 
 
+@styled
 def curves(
     lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], x_label: str, y_label: str
 ) -> Figure:
     """Named lines of (x, y) on a logarithmic y axis."""
-    with rc_context(STYLE):
-        figure, (axes,) = panels(1, width=6.5, height=2.8)
-        for name, stroke in strokes(lines).items():
-            axes.semilogy(*map(np.asarray, lines[name]), label=name, lw=1.6, **vars(stroke))
-        axes.set(xlabel=x_label, ylabel=y_label)
-        tidy(axes)
-        return figure
+    figure, (axes,) = panels(1, width=6.5, height=2.8)
+    for name, stroke in strokes(lines).items():
+        axes.semilogy(*map(np.asarray, lines[name]), label=name, lw=1.6, **vars(stroke))
+    axes.set(xlabel=x_label, ylabel=y_label)
+    tidy(axes)
+    return figure
 
 
 def panels(count: int, width: float = 4.5, height: float = 3.2) -> tuple[Figure, list[Axes]]:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import torch
-from matplotlib import rc_context
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 
@@ -11,43 +10,51 @@ from torchcno.evaluation.aliasing import Audit
 from torchcno.evaluation.resolution import ResolutionCurve
 from torchcno.runs.evaluate import RunErrors
 from torchcno.runs.measurements import spectra_of
-from torchcno.runs.pictures.drawing import INK, STYLE, line_looks, panels, short_name, strokes, tidy
+from torchcno.runs.pictures.drawing import (
+    INK,
+    line_looks,
+    panels,
+    short_name,
+    strokes,
+    styled,
+    tidy,
+)
 from torchcno.runs.pictures.spectra import draw_spectra
 
 ROUNDING = 1e-16  # where logarithmic axes end
 
 
+@styled
 def draw_resolutions(curves: Sequence[ResolutionCurve]) -> Figure:
     """Error against resolution, and relative to that at the training resolution: figure 2, right.
 
     Resolutions that a model refuses are missing from its line.
     """
-    with rc_context(STYLE):
-        figure, (absolute, relative) = panels(2, height=3.4)
-        looks = line_looks(curve.name for curve in curves)
-        for curve in curves:
-            for axes, values in ((absolute, curve.errors), (relative, curve.relative)):
-                if values:
-                    axes.plot(*zip(*sorted(values.items()), strict=True), **looks[curve.name])
-        absolute.set(ylabel="relative $L^1$ error, median, percent", ylim=(0, None))
-        relative.set(ylabel="over the error at training resolution")
-        relative.axhspan(0.95, 1.05, color=INK, alpha=0.2, lw=0)
-        for axes in (absolute, relative):
-            axes.set(xlabel="points an axis")
-            for training in {curve.training for curve in curves}:
-                axes.axvline(training, color=INK, ls=":", lw=1)
-            tidy(axes, legend=axes is absolute)
-        return figure
+    figure, (absolute, relative) = panels(2, height=3.4)
+    looks = line_looks(curve.name for curve in curves)
+    for curve in curves:
+        for axes, values in ((absolute, curve.errors), (relative, curve.relative)):
+            if values:
+                axes.plot(*zip(*sorted(values.items()), strict=True), **looks[curve.name])
+    absolute.set(ylabel="relative $L^1$ error, median, percent", ylim=(0, None))
+    relative.set(ylabel="over the error at training resolution")
+    relative.axhspan(0.95, 1.05, color=INK, alpha=0.2, lw=0)
+    for axes in (absolute, relative):
+        axes.set(xlabel="points an axis")
+        for training in {curve.training for curve in curves}:
+            axes.axvline(training, color=INK, ls=":", lw=1)
+        tidy(axes, legend=axes is absolute)
+    return figure
 
 
+@styled
 def draw_audits(audits: Sequence[Audit]) -> Figure:
     """Aliasing end to end above, and below it what each layer folds back, one panel a model."""
-    with rc_context(STYLE):
-        figure = Figure(figsize=(max(9.0, 3.2 * len(audits)), 6.4), layout="constrained")
-        above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.15))[:, 0]
-        _draw_end_to_end(above, audits)
-        _draw_layers(below, audits)
-        return figure
+    figure = Figure(figsize=(max(9.0, 3.2 * len(audits)), 6.4), layout="constrained")
+    above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.15))[:, 0]
+    _draw_end_to_end(above, audits)
+    _draw_layers(below, audits)
+    return figure
 
 
 def draw_run_spectra(runs: Sequence[RunErrors], split: str) -> Figure:

@@ -4,19 +4,20 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from matplotlib import colormaps, rc_context
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from numpy.typing import NDArray
 
 from torchcno.evaluation.spectra import NO_TRUTH
 from torchcno.runs.measurements import Spectra
-from torchcno.runs.pictures.drawing import INK, SHADES, STYLE, line_looks, short_name, tidy
+from torchcno.runs.pictures.drawing import INK, SHADES, line_looks, short_name, styled, tidy
 
 DECADES = 6  # of amplitude that a picture of a spectrum shows, and twice as many of energy
 CENTRAL = 16  # the highest wavenumber of the central frequencies
 
 
+@styled
 def draw_spectra(models: Mapping[str, Spectra]) -> Figure:
     """Averaged logarithmic amplitudes of truth and predictions (figure 2, left).
 
@@ -27,32 +28,30 @@ def draw_spectra(models: Mapping[str, Spectra]) -> Figure:
         "truth": truth.amplitude["truth"],
         **{name: one.amplitude["prediction"] for name, one in models.items()},
     }
-    with rc_context(STYLE):
-        panel = 8 / len(amplitudes)
-        figure = Figure(figsize=(9, 3.9 + panel), layout="constrained")
-        above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(panel + 0.7, 3.2))[
-            :, 0
-        ]
-        _draw_amplitudes(above, amplitudes, truth.wavenumbers)
-        radial, bands = below.subplots(1, 2)
-        _draw_energy(radial, truth.energy["truth"], {"color": INK, "lw": 3, "label": "truth"})
-        looks = line_looks(models)
-        for name, one in models.items():
-            _draw_energy(radial, one.energy["prediction"], looks[name] | {"marker": "", "lw": 1.4})
-            shown = one.band_errors < NO_TRUTH
-            labels = [f"{a}–{b - 1}" if b - a > 1 else f"{a}" for a, b in one.band_edges[shown]]
-            bands.semilogy(labels, one.band_errors[shown], **looks[name])
-        bands.axhline(1, color=INK, ls=":", lw=1)  # as wrong as zero
-        radial.set(xlabel="wavenumber |k|", ylabel="energy")
-        # A band-limited truth is rounding beyond its band, and shall not squeeze the rest.
-        least = radial.dataLim.y1 * 10.0 ** (-2 * DECADES)
-        radial.set_ylim(bottom=max(radial.get_ylim()[0], least))
-        bands.set(xlabel="largest wavenumber of the mode", ylabel="relative error in the band")
-        for axes in (radial, bands):
-            tidy(axes)
-        return figure
+    panel = 8 / len(amplitudes)
+    figure = Figure(figsize=(9, 3.9 + panel), layout="constrained")
+    above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(panel + 0.7, 3.2))[:, 0]
+    _draw_amplitudes(above, amplitudes, truth.wavenumbers)
+    radial, bands = below.subplots(1, 2)
+    _draw_energy(radial, truth.energy["truth"], {"color": INK, "lw": 3, "label": "truth"})
+    looks = line_looks(models)
+    for name, one in models.items():
+        _draw_energy(radial, one.energy["prediction"], looks[name] | {"marker": "", "lw": 1.4})
+        shown = one.band_errors < NO_TRUTH
+        labels = [f"{a}–{b - 1}" if b - a > 1 else f"{a}" for a, b in one.band_edges[shown]]
+        bands.semilogy(labels, one.band_errors[shown], **looks[name])
+    bands.axhline(1, color=INK, ls=":", lw=1)  # as wrong as zero
+    radial.set(xlabel="wavenumber |k|", ylabel="energy")
+    # A band-limited truth is rounding beyond its band, and shall not squeeze the rest.
+    least = radial.dataLim.y1 * 10.0 ** (-2 * DECADES)
+    radial.set_ylim(bottom=max(radial.get_ylim()[0], least))
+    bands.set(xlabel="largest wavenumber of the mode", ylabel="relative error in the band")
+    for axes in (radial, bands):
+        tidy(axes)
+    return figure
 
 
+@styled
 def draw_truths(problems: Mapping[str, Spectra]) -> Figure:
     """The central frequencies of the truths of several problems: which has many scales."""
     amplitudes = {}
@@ -60,11 +59,10 @@ def draw_truths(problems: Mapping[str, Spectra]) -> Figure:
         central = np.abs(one.wavenumbers) <= CENTRAL
         truth = one.amplitude["truth"][np.ix_(central, central)]
         amplitudes[name] = truth / truth.max()
-    with rc_context(STYLE):
-        figure = Figure(figsize=(4 * len(amplitudes), 3.2), layout="constrained")
-        k = next(iter(problems.values())).wavenumbers
-        _draw_amplitudes(figure, amplitudes, k[np.abs(k) <= CENTRAL])
-        return figure
+    figure = Figure(figsize=(4 * len(amplitudes), 3.2), layout="constrained")
+    k = next(iter(problems.values())).wavenumbers
+    _draw_amplitudes(figure, amplitudes, k[np.abs(k) <= CENTRAL])
+    return figure
 
 
 def _draw_amplitudes(
