@@ -4,55 +4,19 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import numpy as np
 import torch
+import yaml
 
 from torchcno.models import ABLATIONS
 from torchcno.runs.config import RunConfig
 from torchcno.runs.plain import check_key, convert, from_plain
 from torchcno.runs.presets import model_class, parameter_count
 
-# What the authors' model selection chose from. Their text gives the ranges of cno, deeponet, ffnn
-# and unet; those of the others are the values in the paper's tables.
-NETWORK_RANGES: dict[str, dict[str, tuple[int, ...]]] = {
-    "cno": {
-        "levels": (3, 4),
-        "width": (16, 32, 48, 64),  # 48 is in the table alone
-        "neck_blocks": (4, 6, 8),
-        "skip_blocks": (1, 2, 4),
-    },
-    "fno": {
-        "layers": (2, 3, 4, 5),
-        "width": (16, 32, 64, 128),
-        "modes": (16, 20, 24),
-        "pad": (0, 4, 8),
-    },
-    "unet": {"channels": (8, 16, 32, 64)},
-    "resnet": {"channels": (8, 16, 32, 64), "residual_blocks": (4, 6, 8)},
-    "deeponet": {
-        "bases": (10, 50, 100, 500),
-        "trunk_layers": (4, 8),
-        "trunk_width": (128, 256, 512),
-        "branch_levels": (4, 6),
-        "residual_blocks": (0, 2, 4),
-    },
-    "ffnn": {"layers": (4, 6, 8, 10, 12, 16), "width": (32, 64, 128, 256, 512)},
-    "galerkin-transformer": {
-        "blocks": (2, 4),
-        "heads": (2, 4),
-        "width": (64, 128, 256),
-        "decoder_layers": (2, 4),
-        "decoder_width": (32, 64),
-    },
-}
-RECIPE_RANGES: dict[str, tuple[float, ...]] = {
-    "learning_rate": (5e-4, 1e-3),  # η
-    "gamma": (0.98, 1.0),  # γ
-    "weight_decay": (0.0, 1e-6),  # w
-}
-FIXED_RECIPE = frozenset({"galerkin-transformer"})
+_AUTHORS = yaml.safe_load(Path(__file__).with_name("ranges.yaml").read_text(encoding="utf-8"))
 
 Choice = Mapping[str, Any]  # a value for every open field, such as {"model.width": 16}
 
@@ -78,11 +42,11 @@ class Space:
     ) -> "Space":
         """The authors' ranges for the model of `base`, less the `fixed`; `ranges` go over."""
         model, changed = ABLATIONS.get(base.model, (base.model, {}))
-        network = {k: v for k, v in NETWORK_RANGES.get(model, {}).items() if k not in changed}
-        recipe = {} if model in FIXED_RECIPE else RECIPE_RANGES
+        network = _AUTHORS["network"].get(model, {})
+        recipe = {} if model in _AUTHORS["fixed_recipe"] else _AUTHORS["recipe"]
         paper: dict[str, Sequence[Any]] = {
-            **{f"model.{field}": values for field, values in network.items()},
-            **{f"train.{field}": values for field, values in recipe.items()},
+            **{f"model.{name}": values for name, values in network.items() if name not in changed},
+            **{f"train.{name}": values for name, values in recipe.items()},
         }
         closed = set(fixed)
         if base.train.schedule != "step":
