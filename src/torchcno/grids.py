@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 Layout = Literal["periodic", "inclusive", "cell-centred"]
+Layouts = Layout | tuple[Layout, ...]  # one for all axes, or one per axis
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Equispaced samples of a box, one number of points an axis, axes in tensor order: (y, x).
+    """Equispaced samples of a box, one number of points per axis, axes in tensor order: (y, x).
 
     On an axis [a, b] with n points the sample j = 0 … n − 1 lies at a + (b − a) ξ_j:
 
@@ -21,45 +22,67 @@ class Grid:
     """
 
     shape: tuple[int, ...]
-    layout: Layout
-    extent: tuple[tuple[float, float], ...] = ()  # (a, b) an axis; empty: the unit cube
+    layout: Layouts  # of all axes, or one per axis: a channel is ("inclusive", "periodic")
+    extent: tuple[tuple[float, float], ...] = ()  # (a, b) per axis; empty: the unit cube
 
     def __post_init__(self) -> None:
-        if self.layout not in get_args(Layout):
-            raise ValueError(
-                f"unknown layout {self.layout!r}; choose from {', '.join(get_args(Layout))}."
-            )
         object.__setattr__(self, "shape", tuple(self.shape))  # a list will do
-        least = 2 if self.layout == "inclusive" else 1
-        if not self.shape or min(self.shape) < least:
+        object.__setattr__(self, "layout", shortened(layout_of_axes(self.layout, len(self.shape))))
+        least = [2 if layout == "inclusive" else 1 for layout in self.layouts]
+        if not self.shape or any(n < m for n, m in zip(self.shape, least, strict=True)):
             raise ValueError(
-                f"shape {self.shape} is too small; use {least} or more points an axis."
+                f"shape {self.shape} is too small; use {max(least, default=1)} or more points per "
+                "axis."
             )
         if not self.extent:
             object.__setattr__(self, "extent", ((0.0, 1.0),) * len(self.shape))
         if len(self.extent) != len(self.shape) or any(b <= a for a, b in self.extent):
             raise ValueError(
-                f"extent {self.extent} does not fit shape {self.shape}; give a < b an axis."
+                f"extent {self.extent} does not fit shape {self.shape}; give a < b per axis."
             )
 
     @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """Where the samples lie, per axis."""
+        return layout_of_axes(self.layout, len(self.shape))
+
+    @property
     def spacing(self) -> tuple[float, ...]:
-        """The distance of neighbouring samples, an axis."""
-        gaps = [n - 1 if self.layout == "inclusive" else n for n in self.shape]
+        """The distance of neighbouring samples, per axis."""
+        gaps = [
+            n - 1 if layout == "inclusive" else n
+            for n, layout in zip(self.shape, self.layouts, strict=True)
+        ]
         return tuple((b - a) / n for (a, b), n in zip(self.extent, gaps, strict=True))
 
     def axis(self, i: int, dtype: torch.dtype = torch.float64) -> Tensor:
         """The coordinates along axis `i`."""
         (a, b), n = self.extent[i], self.shape[i]
-        return a + (b - a) * unit_positions(n, self.layout).to(dtype)
+        return a + (b - a) * unit_positions(n, self.layouts[i]).to(dtype)
 
     def mesh(self, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:
-        """The coordinates of every sample: one tensor of `shape` an axis."""
+        """The coordinates of every sample: one tensor of `shape` per axis."""
         return torch.meshgrid(*(self.axis(i, dtype) for i in range(len(self.shape))), indexing="ij")
 
     def resized(self, *shape: int) -> "Grid":
         """The same box and layout with another number of points."""
         return Grid(shape, self.layout, self.extent)
+
+
+def layout_of_axes(layout: Layouts, axes: int) -> tuple[Layout, ...]:
+    """A layout for each of so many axes."""
+    each = tuple(layout) if isinstance(layout, list | tuple) else (layout,) * axes
+    if len(each) != axes:
+        raise ValueError(f"{len(each)} layouts for {axes} axes; give one for all, or one per axis.")
+    for one in each:
+        if one not in get_args(Layout):
+            raise ValueError(f"unknown layout {one!r}; choose from {', '.join(get_args(Layout))}.")
+    return each
+
+
+def shortened(layouts: tuple[Layout, ...]) -> Layouts:
+    """One layout where all axes have the same."""
+    return layouts[0] if len(set(layouts)) == 1 else layouts
 
 
 def unit_positions(n: int, layout: Layout) -> Tensor:

@@ -36,7 +36,7 @@ def relative_h1(prediction: Fields, truth: Fields, grid: Grid) -> Float[Tensor, 
     """‖p − v‖_H¹ / ‖v‖_H¹ with ‖v‖²_H¹ = ‖v‖₂² + Σ_a ‖∂_a v‖₂².
 
     The derivatives are differences of neighbours, (v_{j+1} − v_j) / h: those of the piecewise
-    linear interpolant, which sees the highest modes of the grid in full. On a periodic grid the
+    linear interpolant, which sees the highest modes of the grid in full. On a periodic axis the
     last point's neighbour is the first.
     """
     return (_h1_squared(prediction - truth, grid) / _h1_squared(truth, grid)).sqrt()
@@ -60,8 +60,9 @@ def _h1_squared(v: Fields, grid: Grid) -> Tensor:
             f"fields of shape {tuple(v.shape[2:])} do not lie on a grid of {grid.shape}."
         )
     total = v.square().flatten(1).mean(1)
-    for axis, h in enumerate(grid.spacing, start=2):
-        after = v.narrow(axis, 0, 1) if grid.layout == "periodic" else None
+    axes = zip(grid.spacing, grid.layouts, strict=True)
+    for axis, (h, layout) in enumerate(axes, start=2):
+        after = v.narrow(axis, 0, 1) if layout == "periodic" else None
         slope = torch.diff(v, dim=axis, append=after) / h
         total = total + slope.square().flatten(1).mean(1)
     return total

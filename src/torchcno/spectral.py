@@ -19,9 +19,11 @@ import torch
 from torch import Tensor
 
 from torchcno.constants import constants
-from torchcno.grids import Layout, unit_positions
+from torchcno.grids import Layout, Layouts, layout_of_axes, unit_positions
 
 Extension = Literal["periodic", "even", "odd", "linear-odd"]
+
+Extensions = Extension | None | tuple[Extension | None, ...]  # of all axes, or one per axis
 
 # The space that is exact for fields of each layout when nothing more is known of them.
 NATURAL_EXTENSION: dict[Layout, Extension] = {
@@ -91,17 +93,21 @@ def resampling_matrix(n_in: int, n_out: int, layout: Layout, extension: Extensio
 
 
 def resample(
-    u: Tensor, shape: tuple[int, ...], layout: Layout, extension: Extension | None = None
+    u: Tensor, shape: tuple[int, ...], layout: Layouts, extension: Extensions = None
 ) -> Tensor:
     """`u` on a grid of another `shape` over the same box: the last len(shape) axes are space.
 
     The change of representation of the paper's Eq. (A.4), by the coarser grid's band-limited space,
-    `NATURAL_EXTENSION` unless said. An axis that keeps its size is left as it is.
+    `NATURAL_EXTENSION` unless said. An axis that keeps its size is left as it is. `layout` and
+    `extension` are those of all axes, or one per axis.
     """
-    extension = extension or NATURAL_EXTENSION[layout]
-    for axis, n_out in enumerate(shape, start=u.ndim - len(shape)):
+    layouts = layout_of_axes(layout, len(shape))
+    extensions = extension if isinstance(extension, tuple) else (extension,) * len(shape)
+    for i, (n_out, where, goes_on) in enumerate(zip(shape, layouts, extensions, strict=True)):
+        axis = u.ndim - len(shape) + i
         n_in = u.shape[axis]
         if n_in != n_out:
-            matrix = resampling_matrix(n_in, n_out, layout, extension).to(u)
+            natural = NATURAL_EXTENSION[where]
+            matrix = resampling_matrix(n_in, n_out, where, goes_on or natural).to(u)
             u = torch.movedim(torch.movedim(u, axis, -1) @ matrix.T, -1, axis)
     return u

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torchcno.arithmetic import arithmetic
 from torchcno.evaluation.layers import LayerAliasing, layer_aliasing
 from torchcno.evaluation.translation import translated, translation_error
-from torchcno.grids import Layout
+from torchcno.grids import Layouts
 from torchcno.metrics import relative_l2
 from torchcno.spectral import resample
 
@@ -59,7 +59,7 @@ class Audit:
     """What `audit` found."""
 
     name: str
-    layout: str
+    layout: Layouts
     reference: tuple[int, ...] | None  # the finest grid that the module ran on
     ladder: tuple[Rung, ...]  # the other grids, from coarse to fine
     translations: tuple[Translation, ...]
@@ -89,7 +89,7 @@ def audit(
     module: nn.Module,
     inputs: Tensor,
     *,
-    layout: Layout = "periodic",
+    layout: Layouts = "periodic",
     resolutions: Sequence[int] | None = None,
     name: str | None = None,
 ) -> Audit:
@@ -124,7 +124,7 @@ def audit(
 
 
 def aliasing_errors(
-    module: nn.Module, u: Fields, sizes: Sequence[tuple[int, ...]], layout: Layout
+    module: nn.Module, u: Fields, sizes: Sequence[tuple[int, ...]], layout: Layouts
 ) -> tuple[tuple[int, ...] | None, tuple[Rung, ...]]:
     """The aliasing error of the ReNO definition on each of `sizes`, the finest of them as G:
 
@@ -171,7 +171,7 @@ def translation_errors(
 
 
 def _rung(
-    module: nn.Module, u: Fields, size: tuple[int, ...], finest: tuple[int, ...], layout: Layout
+    module: nn.Module, u: Fields, size: tuple[int, ...], finest: tuple[int, ...], layout: Layouts
 ) -> Rung:
     # By way of the finest grid, so that f is in B_n: its own grid would keep the Nyquist mode.
     f = _resampled(_resampled(u, finest, layout), size, layout)
@@ -184,7 +184,7 @@ def _rung(
     return Rung(size, float(relative_l2(synthesised, fine).mean()), float(folded.mean()))
 
 
-def _resampled(u: Fields, size: tuple[int, ...], layout: Layout) -> Outputs:
+def _resampled(u: Fields, size: tuple[int, ...], layout: Layouts) -> Outputs:
     return resample(u.double(), size, layout).to(u)
 
 

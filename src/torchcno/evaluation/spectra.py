@@ -1,6 +1,6 @@
 """What scales a field has, and at which of them a prediction is wrong.
 
-Fields are expanded in the modes of their grid's layout, scaled so that the sum of |v̂_k|² is the
+Fields are expanded in the modes of each axis' layout, scaled so that the sum of |v̂_k|² is the
 mean of v² (Parseval's identity):
 
     periodic       e^{2πik·ξ}                              |k_a| < n/2
@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Num
 from torch import Tensor
 
-from torchcno.grids import Layout, unit_positions
+from torchcno.grids import Layout, Layouts, layout_of_axes, unit_positions
 from torchcno.spectral import transform
 
 Fields = Float[Tensor, "sample channel *space"]
@@ -43,21 +43,23 @@ def wavenumbers(n: int, layout: Layout) -> Float[Tensor, " k"]:
     return torch.arange(lowest, highest + 1, dtype=torch.float64)
 
 
-def coefficients(v: Fields, layout: Layout) -> Num[Tensor, "sample channel *k"]:
+def coefficients(v: Fields, layout: Layouts) -> Num[Tensor, "sample channel *k"]:
     """v̂, the coefficients of the modes above, in float64; complex on a periodic grid."""
     v_hat = v.double()
-    for axis in range(2, v.ndim):
-        matrix = _analysis(v.shape[axis], layout).to(v.device)
-        v_hat = torch.movedim(torch.movedim(v_hat, axis, -1).to(matrix) @ matrix.T, -1, axis)
+    for axis, one in enumerate(layout_of_axes(layout, v.ndim - 2), start=2):
+        matrix = _analysis(v.shape[axis], one).to(v.device)
+        number = torch.promote_types(v_hat.dtype, matrix.dtype)  # complex from a periodic axis on
+        along = torch.movedim(v_hat.to(number), axis, -1)
+        v_hat = torch.movedim(along @ matrix.T.to(number), -1, axis)
     return v_hat
 
 
-def averaged_amplitude(v: Fields, layout: Layout) -> Float[Tensor, "*k"]:
+def averaged_amplitude(v: Fields, layout: Layouts) -> Float[Tensor, "*k"]:
     """|v̂_k| averaged over samples and channels: figure 2 (left) shows its logarithm."""
     return coefficients(v, layout).abs().mean((0, 1))
 
 
-def radial_spectrum(v: Fields, layout: Layout) -> Float[Tensor, " shell"]:
+def radial_spectrum(v: Fields, layout: Layouts) -> Float[Tensor, " shell"]:
     """The energy of v in shells κ = 0, 1, 2 … of the wavenumber's length:
 
     Σ |v̂_k|² over κ − 1/2 ≤ |k| < κ + 1/2, summed over channels, mean over samples
@@ -69,7 +71,7 @@ def radial_spectrum(v: Fields, layout: Layout) -> Float[Tensor, " shell"]:
     return summed.index_add_(0, shell, energy.flatten()).cpu()
 
 
-def error_by_band(prediction: Fields, truth: Fields, layout: Layout) -> list[BandError]:
+def error_by_band(prediction: Fields, truth: Fields, layout: Layouts) -> list[BandError]:
     """The error in the mean and in octaves, 1 ≤ |k|∞ < 2, 2 ≤ |k|∞ < 4, … over all samples."""
     error, there = _energy(prediction - truth, layout), _energy(truth, layout)
     largest = torch.stack(_mesh(truth, layout)).abs().amax(0).to(truth.device)
@@ -88,13 +90,14 @@ def error_by_band(prediction: Fields, truth: Fields, layout: Layout) -> list[Ban
     return found
 
 
-def _energy(v: Fields, layout: Layout) -> Float[Tensor, "*k"]:
+def _energy(v: Fields, layout: Layouts) -> Float[Tensor, "*k"]:
     """|v̂_k|², the mean over samples, summed over channels."""
     return coefficients(v, layout).abs().square().sum(1).mean(0)
 
 
-def _mesh(v: Fields, layout: Layout) -> tuple[Tensor, ...]:
-    axes = [wavenumbers(n, layout) for n in v.shape[2:]]
+def _mesh(v: Fields, layout: Layouts) -> tuple[Tensor, ...]:
+    layouts = layout_of_axes(layout, v.ndim - 2)
+    axes = [wavenumbers(n, one) for n, one in zip(v.shape[2:], layouts, strict=True)]
     return torch.meshgrid(*axes, indexing="ij")
 
 

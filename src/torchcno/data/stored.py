@@ -1,0 +1,108 @@
+"""Fields that stay in their files and are read a range of samples at a time."""
+
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import overload
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchcno.data.fields import Fields, Index, split_numbers
+from torchcno.grids import Grid
+from torchcno.sizes import refuse_without_memory
+
+
+@dataclass(frozen=True)
+class StoredFields:
+    """Fields on a disk: as `Fields`, but that nothing is in memory before it is read.
+
+    `stored[:80]` and `stored.split(…)` are `StoredFields` of fewer samples, `stored[3]` is the pair
+    of one sample, and `load` reads all of them.
+    """
+
+    read_range: Callable[[int, int], Fields]  # the samples start … stop − 1 of the source
+    total: int  # samples of the source
+    channels: tuple[int, int]  # of inputs and outputs
+    grid: Grid
+    sample_bytes: int  # of one pair in memory
+    input_names: tuple[str, ...] = ()
+    output_names: tuple[str, ...] = ()
+    numbers: Tensor | None = None  # the samples that these are, by number; None: all in order
+
+    def __len__(self) -> int:
+        return self.total if self.numbers is None else len(self.numbers)
+
+    @property
+    def nbytes(self) -> int:
+        """What all of them take in memory."""
+        return len(self) * self.sample_bytes
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]: ...
+    @overload
+    def __getitem__(self, index: Index) -> "StoredFields": ...
+    def __getitem__(self, index: int | Index) -> "tuple[Tensor, Tensor] | StoredFields":
+        numbers = self.all_numbers
+        if hasattr(index, "__index__") and not (isinstance(index, Tensor) and index.ndim):
+            return self.read(numbers[operator.index(index)].reshape(1))[0]
+        if not isinstance(index, slice):
+            index = torch.as_tensor(np.asarray(index))
+        chosen = numbers[index]
+        if not len(chosen):
+            raise ValueError(f"no sample is left of {len(self)}; give at least one.")
+        return replace(self, numbers=chosen)
+
+    @property
+    def all_numbers(self) -> Tensor:
+        """The numbers of the samples in the source."""
+        return torch.arange(self.total) if self.numbers is None else self.numbers
+
+    def split(self, *counts: int, seed: int | None = 0) -> "tuple[StoredFields, ...]":
+        """So many samples each, drawn without repetition by `seed`; None: in their order."""
+        return tuple(self[numbers] for numbers in split_numbers(len(self), counts, seed))
+
+    def read(self, numbers: Tensor) -> Fields:
+        """The samples of these numbers in the source, in that order.
+
+        Neighbours are read together: files are fast along their own order.
+        """
+        ordered, places = numbers.sort()
+        starts = torch.cat([torch.tensor([0]), (ordered.diff() > 1).nonzero().flatten() + 1])
+        runs = ordered.tensor_split(starts[1:])
+        parts = [self.read_range(int(run[0]), int(run[-1]) + 1) for run in runs if len(run)]
+        distinct, where = ordered.unique(return_inverse=True)
+        back = torch.empty_like(places)
+        back[places] = where
+        return join_fields(parts)[back] if len(distinct) > 1 or len(back) > 1 else parts[0]
+
+    def blocks(self, size: int) -> Iterator[Fields]:
+        """All samples in the order of the source, `size` at a time."""
+        for numbers in self.all_numbers.sort().values.split(size):
+            yield self.read(numbers)
+
+    def load(self) -> Fields:
+        """All samples, in memory; refused where they do not fit."""
+        refuse_without_memory(
+            2 * self.nbytes,
+            f"to read {len(self)} samples",
+            "take fewer (stored[:1000]), or train on them from the disk: open_stored(...) in place "
+            "of Fields.open(...)",
+        )
+        return self.read(self.all_numbers)
+
+
+def join_fields(parts: list[Fields]) -> Fields:
+    """Samples of one kind after each other."""
+    if len(parts) == 1:
+        return parts[0]
+    mask = None
+    if parts[0].mask is not None:
+        mask = torch.cat([part.mask for part in parts])
+    return replace(
+        parts[0],
+        inputs=torch.cat([part.inputs for part in parts]),
+        outputs=torch.cat([part.outputs for part in parts]),
+        mask=mask,
+    )
