@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import torch
 from torch import Tensor
@@ -35,27 +36,34 @@ class ChannelStatistics:
         return tuple(max(abs(a), abs(b)) for a, b in zip(self.low, self.high, strict=True))
 
 
-def statistics_of(blocks: Iterable[Tensor]) -> ChannelStatistics:
+def statistics_of(
+    blocks: Iterable[Tensor], counts: Iterable[Tensor | None] = repeat(None)
+) -> ChannelStatistics:
     """The statistics of fields `(sample, channel, *space)` that come in blocks of samples.
 
-    Sums are float64, and each block's are taken about its own mean: with M_2 = Σ (u − ū)²,
+    `counts` says of each block where it counts; None: everywhere. Sums are float64, and each block's are taken about its own mean: with M_2 = Σ (u − ū)²,
 
         M_2 = M_2' + M_2'' + (ū'' − ū')² n' n'' / (n' + n'')
     """
-    count, lows, highs, peaks = 0, [], [], []
-    mean = squares = torch.zeros((), dtype=torch.float64)
-    for block in blocks:
+    lows, highs, peaks = [], [], []
+    count = mean = squares = torch.zeros((), dtype=torch.float64)  # per channel
+    for block, counted in zip(blocks, counts, strict=False):
         u = block.detach().transpose(0, 1).flatten(2).double().cpu()  # (channel, sample, point)
-        peaks.append(u.abs().amax(2))
-        flat = u.flatten(1)
-        lows.append(flat.amin(1))
-        highs.append(flat.amax(1))
-        n, own = flat.shape[1], flat.mean(1)
-        gap = own - mean
-        squares = squares + (flat - own[:, None]).square().sum(1) + gap**2 * count * n / (count + n)
-        mean = mean + gap * n / (count + n)
-        count += n
-    if not count:
+        c = torch.ones_like(u, dtype=torch.bool)
+        if counted is not None:
+            c = counted.expand_as(block).transpose(0, 1).flatten(2).cpu()
+        inside = torch.where(c, u, 0.0)
+        peaks.append(inside.abs().amax(2))
+        lows.append(torch.where(c, u, torch.inf).amin((1, 2)))
+        highs.append(torch.where(c, u, -torch.inf).amax((1, 2)))
+        n = c.sum((1, 2)).double()
+        own = inside.sum((1, 2)) / n.clamp(min=1)
+        about = torch.where(c, u - own[:, None, None], 0.0).square().sum((1, 2))
+        gap, together = own - mean, (count + n).clamp(min=1)
+        squares = squares + about + gap**2 * count * n / together
+        mean = mean + gap * n / together
+        count = count + n
+    if not peaks:
         raise ValueError("there are no samples; give at least one.")
     peak = torch.cat(peaks, dim=1)
     largest, where = peak.max(1)
@@ -72,8 +80,11 @@ def statistics_of(blocks: Iterable[Tensor]) -> ChannelStatistics:
 
 def fields_statistics(fields: Fields) -> tuple[ChannelStatistics, ChannelStatistics]:
     """The statistics of inputs and of outputs."""
-    inputs, outputs = (statistics_of(u.split(BLOCK)) for u in (fields.inputs, fields.outputs))
-    return inputs, outputs
+    counts = repeat(None) if fields.mask is None else fields.mask.split(BLOCK)
+    return (
+        statistics_of(fields.inputs.split(BLOCK)),
+        statistics_of(fields.outputs.split(BLOCK), counts),
+    )
 
 
 def find_oddities(inputs: ChannelStatistics, outputs: ChannelStatistics) -> list[str]:

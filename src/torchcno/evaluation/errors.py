@@ -5,7 +5,6 @@ around 0.5 make it smaller than the physical error, so both are always given.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -36,7 +35,8 @@ def sample_errors(
     """The relative errors of physical predictions of `fields.outputs`, as fractions, in float64.
 
     `mask` says from the physical inputs where outputs count (`Problem.mask`): elsewhere prediction
-    and truth are set to 1 before the error is taken, as the paper does inside the airfoil.
+    and truth are set to 1 before the error is taken, as the paper does inside the airfoil. Where
+    the fields' own mask says that they do not count, both are set to 0: they add nothing.
     """
     if prediction.shape != fields.outputs.shape:
         raise ValueError(
@@ -46,13 +46,18 @@ def sample_errors(
     p, v = prediction.to(fields.outputs.device, torch.float64), fields.outputs.double()
     counts, scaled = mask and mask(fields.inputs), normalization.normalize_outputs
     pairs = {
-        "normalized": (filled(scaled(p), counts), filled(scaled(v), counts)),
-        "physical": (filled(p, counts), filled(v, counts)),
+        space: [inside(filled(u, counts), fields.mask) for u in both]
+        for space, both in (("normalized", (scaled(p), scaled(v))), ("physical", (p, v)))
     }
     return {
         name: {space: metric(p, v, fields.grid) for space, (p, v) in pairs.items()}
         for name, metric in METRICS.items()
     }
+
+
+def inside(fields: Tensor, mask: Tensor | None) -> Tensor:
+    """`fields` with 0 outside their own mask."""
+    return fields if mask is None else torch.where(mask, fields, 0.0)
 
 
 def channel_errors(
@@ -68,7 +73,9 @@ def channel_errors(
     """
     found: list[SampleErrors] = []
     for c in range(fields.outputs.shape[1]):
-        alone = replace(fields, outputs=fields.outputs[:, c : c + 1])
+        of_channel = None if fields.mask is None else fields.mask[:, c : c + 1]
+        outputs = fields.outputs[:, c : c + 1]
+        alone = Fields(fields.inputs, outputs, fields.grid, of_channel)
         errors = sample_errors(prediction[:, c : c + 1], alone, normalization.for_output(c), mask)
         found.append(
             {

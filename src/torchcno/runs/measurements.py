@@ -119,13 +119,14 @@ class Spectra:
 
 def spectra_of(evaluation: Evaluation) -> Spectra:
     """The spectra of a prediction and of its truth."""
-    layout = evaluation.fields.grid.layout
+    grid = evaluation.fields.grid
+    layout = grid.layout
     fields = {"truth": evaluation.fields.outputs.cpu(), "prediction": evaluation.prediction.cpu()}
     bands = error_by_band(fields["prediction"], fields["truth"], layout)
     return Spectra(
         {name: radial_spectrum(field, layout).numpy() for name, field in fields.items()},
         {name: averaged_amplitude(field, layout).numpy() for name, field in fields.items()},
-        wavenumbers(evaluation.resolution, layout).numpy(),
+        wavenumbers(evaluation.resolution, grid.layouts[-1]).numpy(),
         np.array([(band.low, band.high) for band in bands]),
         np.array([band.relative for band in bands]),
         published_error(evaluation.summary),

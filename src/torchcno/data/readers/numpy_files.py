@@ -13,7 +13,7 @@ from torchcno.data.readers.source import Opened, Variable
 def read_npz(path: Path) -> Opened:
     """The arrays of an archive, read whole: it is compressed, as a rule."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
         raise ValueError(
