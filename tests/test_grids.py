@@ -33,3 +33,15 @@ def test_bad_grids_say_what_to_do():
         Grid((4, 1), "inclusive")
     with pytest.raises(ValueError, match="a < b"):
         Grid((4,), "periodic", ((1.0, 1.0),))
+    with pytest.raises(ValueError, match="one per axis"):
+        Grid((4, 4), ("periodic",) * 3)
+    with pytest.raises(ValueError, match="unknown layout 'staggered'"):
+        Grid((4, 4), ("periodic", "staggered"))
+
+
+def test_an_axis_has_its_own_layout():
+    channel = Grid((5, 4), ("inclusive", "periodic"))
+    assert channel.axis(0).tolist() == [0, 0.25, 0.5, 0.75, 1]
+    assert channel.axis(1).tolist() == [0, 0.25, 0.5, 0.75]
+    assert channel.spacing == (0.25, 0.25)
+    assert Grid((5, 4), ("periodic", "periodic")) == Grid((5, 4), "periodic")

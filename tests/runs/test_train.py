@@ -394,7 +394,7 @@ def test_a_run_that_is_not_to_be_evaluated_is_refused(tiny_config, tmp_path):
 def test_numbers_that_make_no_run_are_refused():
     with pytest.raises(ValueError, match="seed is -1; use zero"):
         RunConfig.resolve("poisson", "cno", seed=-1)
-    with pytest.raises(ValueError, match="use 2 or more points an axis"):
+    with pytest.raises(ValueError, match="use 2 or more points per axis"):
         RunConfig.resolve("poisson", "cno", resolution=0)
 
 

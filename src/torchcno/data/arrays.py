@@ -16,7 +16,7 @@ def as_real_tensor(array: Any, what: str) -> Tensor:
     """
     if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
         raise ValueError(
-            f"{what} has {int(np.ma.count_masked(array))} masked values, which no network takes; "
+            f"{what} have {int(np.ma.count_masked(array))} masked values, which no network takes; "
             "fill them (array.filled(0)), or open them by Fields.open(..., mask='missing'), which "
             "leaves them out of loss and errors."
         )
@@ -26,7 +26,7 @@ def as_real_tensor(array: Any, what: str) -> Tensor:
     if array.is_complex():
         raise ValueError(_complex(what))
     if array.layout != torch.strided:
-        raise ValueError(f"{what} is a sparse tensor; give array.to_dense().")
+        raise ValueError(f"{what} are a sparse tensor; give array.to_dense().")
     array = array.detach()
     if array.dtype in (torch.float32, torch.float64, torch.bfloat16):
         return array
@@ -40,7 +40,7 @@ def _as_native(array: NDArray[Any], what: str) -> NDArray[Any]:
         raise ValueError(_complex(what))
     if kind not in "fiub":
         named = "objects" if kind == "O" else str(array.dtype)
-        raise ValueError(f"{what} holds {named}, not numbers; give an array of real numbers.")
+        raise ValueError(f"{what} hold {named}, not numbers; give an array of real numbers.")
     exact = np.float32 if (kind == "f" and size <= 4) or size <= 2 else np.float64
     native = np.ascontiguousarray(array, dtype=exact)
     # torch warns of memory that it could not write to, such as a file's.
@@ -48,4 +48,4 @@ def _as_native(array: NDArray[Any], what: str) -> NDArray[Any]:
 
 
 def _complex(what: str) -> str:
-    return f"{what} is complex; give real and imaginary part as two channels."
+    return f"{what} are complex; give real and imaginary part as channels."

@@ -41,7 +41,8 @@ def statistics_of(
 ) -> ChannelStatistics:
     """The statistics of fields `(sample, channel, *space)` that come in blocks of samples.
 
-    `counts` says of each block where it counts; None: everywhere. Sums are float64, and each block's are taken about its own mean: with M_2 = Σ (u − ū)²,
+    `counts` says of each block where it counts; None: everywhere. Sums are float64, and each
+    block's are taken about its own mean: with M_2 = Σ (u − ū)²,
 
         M_2 = M_2' + M_2'' + (ū'' − ū')² n' n'' / (n' + n'')
     """

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from torchcno.data.arrays import as_real_tensor
 from torchcno.data.normalization import Normalization
 from torchcno.grids import Grid
 from torchcno.runs.config import FORMAT
@@ -50,7 +51,9 @@ class TrainedOperator(nn.Module):
                 f"inputs have shape {tuple(u.shape)}; this {self.model} of {self.problem} takes "
                 f"(sample, {channels}, {space})."
             )
-        v = self.network(self.normalization.normalize_inputs(u))
+        # Scaled in their own precision and rounded then, as in training.
+        number = next(self.parameters()).dtype
+        v = self.network(self.normalization.normalize_inputs(u).to(number))
         return self.normalization.denormalize_outputs(v)
 
     @torch.inference_mode()
@@ -67,7 +70,7 @@ class TrainedOperator(nn.Module):
         """
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}; use 1 or more.")
-        u = torch.as_tensor(u)
+        u = as_real_tensor(u, "the inputs")
         if u.ndim < 2 or not u.numel():
             raise ValueError(
                 f"inputs have shape {tuple(u.shape)}; give (sample, channel, *space), one or more "
@@ -80,7 +83,7 @@ class TrainedOperator(nn.Module):
             )
         self.eval()
         device = next(self.parameters()).device
-        return torch.cat([self(batch.to(device)).cpu() for batch in u.float().split(batch_size)])
+        return torch.cat([self(batch.to(device)).cpu() for batch in u.split(batch_size)])
 
     def description(self) -> dict[str, Any]:
         """What `model.json` says: all that is needed to build this operator, but its weights."""

@@ -155,7 +155,7 @@ def test_whole_numbers_are_numbers(kind, as_outside_tests):
 
 
 REFUSED = {
-    "imaginary": (W + 1j, "real and imaginary part as two channels"),
+    "imaginary": (W + 1j, "real and imaginary part as channels"),
     "masked": (np.ma.masked_less(W, 0.5), "masked values"),
     "text": (W.astype(str), "real numbers"),
     "objects": (W.astype(object), "real numbers"),
