@@ -35,6 +35,7 @@ def write_published_files(folder: Path) -> None:
                 file[f"Sample_{i}/input"], file[f"Sample_{i}/output"] = rng.random((2, 8, 8))
 
 
+@pytest.mark.usefixtures("as_outside_tests")  # as a reader runs it
 def test_own_data_and_own_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TORCHCNO_DATA", str(tmp_path / "data"))
@@ -58,6 +59,7 @@ def test_own_data_and_own_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert names["theirs"].predict(names["published"]["ood"].inputs).shape == (4, 1, 64, 64)
 
 
+@pytest.mark.usefixtures("as_outside_tests")  # as a reader runs it
 def test_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of its code, with a small network in the place of the one that takes a GPU minutes."""
     monkeypatch.chdir(tmp_path)
