@@ -59,43 +59,43 @@ SIGMAS: dict[str, Sigma] = {
 }
 
 
-# Triton reads the source of what follows; nothing else calls it.
+# Triton reads the source of what follows; nothing else calls it. S.SIGMA is the name of σ.
 
 
-def value_on_chip(z, SIGMA: "tl.constexpr"):
+def value_on_chip(z, S: "tl.constexpr"):
     """σ(z)."""
-    if SIGMA == "leaky_relu":
+    if S.SIGMA == "leaky_relu":
         y = tl.where(z > 0, 1.4142135623730951, 0.28284271247461906) * z
-    elif SIGMA == "relu":
+    elif S.SIGMA == "relu":
         y = tl.maximum(z, 0.0)
-    elif SIGMA == "gelu":
+    elif S.SIGMA == "gelu":
         y = 0.5 * z * (1.0 + tl.erf(z * 0.7071067811865476))
-    elif SIGMA == "silu":
+    elif S.SIGMA == "silu":
         y = z * tl.sigmoid(z)
-    elif SIGMA == "tanh":
+    elif S.SIGMA == "tanh":
         y = 2.0 * tl.sigmoid(2.0 * z) - 1.0
     else:
-        tl.static_assert(SIGMA == "polynomial")
+        tl.static_assert(S.SIGMA == "polynomial")
         y = 0.5 * z + 0.19947114020071635 * (1.0 + z * z)
     return y
 
 
-def slope_on_chip(z, SIGMA: "tl.constexpr"):
+def slope_on_chip(z, S: "tl.constexpr"):
     """σ'(z)."""
-    if SIGMA == "leaky_relu":
+    if S.SIGMA == "leaky_relu":
         y = tl.where(z > 0, 1.4142135623730951, 0.28284271247461906)
-    elif SIGMA == "relu":
+    elif S.SIGMA == "relu":
         y = tl.where(z > 0, 1.0, 0.0)
-    elif SIGMA == "gelu":
+    elif S.SIGMA == "gelu":
         density = 0.3989422804014327 * tl.exp(-0.5 * z * z)
         y = 0.5 * (1.0 + tl.erf(z * 0.7071067811865476)) + z * density
-    elif SIGMA == "silu":
+    elif S.SIGMA == "silu":
         s = tl.sigmoid(z)
         y = s * (1.0 + z * (1.0 - s))
-    elif SIGMA == "tanh":
+    elif S.SIGMA == "tanh":
         t = 2.0 * tl.sigmoid(2.0 * z) - 1.0
         y = 1.0 - t * t
     else:
-        tl.static_assert(SIGMA == "polynomial")
+        tl.static_assert(S.SIGMA == "polynomial")
         y = 0.5 + 0.3989422804014327 * z
     return y

@@ -12,8 +12,8 @@ covers is matrix products.
 
 import math
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -221,14 +221,47 @@ BLOCKS: Table = WIDE_BLOCKS | {
 LINES = Blocks(planes=32, fine_rows=1, fine_columns=32, warps=4)
 
 
+@dataclass(frozen=True)
+class Side:
+    """A grid, and the blocks that hold it, or parts of it."""
+
+    H: int
+    W: int
+    BH: int
+    BW: int
+
+
+@dataclass(frozen=True)
+class Planes:
+    """What a program for whole planes, or lines, is compiled for."""
+
+    C: int  # channels
+    P: int  # planes a program
+    LAST: bool  # channels last in memory
+    X: Side
+    Y: Side
+    FINE: Side  # in whole blocks
+    SIGMA: str
+    ARITHMETIC: Arithmetic
+    SCALED: bool  # σ is to see what it would without the power of two that a plane comes with
+
+
 class Launch(NamedTuple):
     """A program for all planes, and what it is given besides the fields and the bias."""
 
     program: Callable[..., object]
     tables: tuple[Any, ...]  # after what it reads
     planes: tuple[int, ...]  # after what it writes: their number, where it is asked for
-    sizes: dict[str, Any]  # that it is compiled for
+    shape: Planes | row_plans.Walk  # that it is compiled for
+    options: dict[str, int]  # of the compiler
     parts: int = 1  # that a plane's sums come in
+
+    def run(self, read: tuple[Tensor, ...], written: tuple[Tensor, ...]) -> None:
+        """The program on all planes."""
+        from torchcno.operators.fused.triton_activation import as_constants
+
+        given = (*read, *self.tables, *written, *self.planes)
+        self.program(*given, S=as_constants(self.shape), **self.options)
 
 
 def find_launch(
@@ -244,21 +277,22 @@ def find_launch(
         plan = row_plans.find_plan(ups, downs, ROUNDINGS[arithmetic], backward)
     if plan is not None:
         program = getattr(triton_rows, direction)[plan.grid(planes)]
-        names = {"SIGMA": sigma, "ARITHMETIC": arithmetic}
-        sizes = _field_sizes(x, downs) | plan.sizes | names
-        return Launch(program, plan.tables, (planes,), sizes, plan.strips * plan.tiles)
+        walk = replace(
+            plan.walk, C=x.shape[1], LAST=_is_last(x), SIGMA=sigma, ARITHMETIC=arithmetic
+        )
+        parts = plan.strips * plan.tiles
+        return Launch(program, plan.tables, (planes,), walk, plan.options, parts)
     if not choice.fits_on_chip(x, ups, downs):
         return None
     if arithmetic == "tf32" and SIGMAS[sigma].scales:
         arithmetic = "fp16"  # programs that hold all of a plane know its largest value
-    sizes = _cut(x, ups, downs, arithmetic, backward) | {"SIGMA": sigma, "ARITHMETIC": arithmetic}
-    matrices = _operands(ups, downs, sizes, arithmetic)
-    grid = (-(-planes // sizes["P"]),)
+    shape, options = _cut(x, ups, downs, sigma, arithmetic, backward)
+    matrices = _operands(ups, downs, shape)
+    grid = (-(-planes // shape.P),)
+    program = getattr(triton_activation, f"{direction}_{len(ups)}d")[grid]
     if len(ups) == 1:
-        program = getattr(triton_activation, f"{direction}_1d")[grid]
-        return Launch(program, matrices, (planes,), sizes)
-    program = getattr(triton_activation, f"{direction}_2d")[grid]
-    return Launch(program, (*_normalisation(norm), *matrices), (), sizes)
+        return Launch(program, matrices, (planes,), shape, options)
+    return Launch(program, (*_normalisation(norm), *matrices), (), shape, options)
 
 
 def launch_forward(
@@ -278,7 +312,7 @@ def launch_forward(
     if launch is None:
         return dense_activation(x, bias, ups, downs, sigma)
     y = _empty_output(x, downs)
-    launch.program(x, bias, *launch.tables, y, *launch.planes, **launch.sizes)
+    launch.run((x, bias), (y,))
     return y
 
 
@@ -301,7 +335,7 @@ def launch_backward(
     # Sums of parts of planes instead of atomic additions: the same result every time.
     kinds = 1 if norm is None else 2
     sums = torch.empty(kinds, launch.parts, *x.shape[:2], dtype=torch.float32, device=x.device)
-    launch.program(dy, x, bias, *launch.tables, dx, sums, *launch.planes, **launch.sizes)
+    launch.run((dy, x, bias), (dx, sums))
     sums = sums.sum((1, 2)).to(bias.dtype)
     if norm is not None:
         _launch_normalisation_backward(dx, x, sums, norm)
@@ -318,8 +352,7 @@ def _launch_normalisation_backward(
     block = 1024
     triton_activation.normalisation_backward[(_multiple(x.numel(), block) // block,)](
         dx, x, sums, mean, variance, weight, eps, norm.share, x.numel(),
-        C=x.shape[1], SPACE=math.prod(x.shape[2:]), BLOCK=block,
-        CHANNELS_LAST=memory_format(x) == torch.channels_last,
+        C=x.shape[1], SPACE=math.prod(x.shape[2:]), LAST=_is_last(x), BLOCK=block,
     )  # fmt: skip
 
 
@@ -330,38 +363,36 @@ def _normalisation(norm: Normalisation | None) -> tuple[Tensor | float | None, .
     return *(vector.contiguous() for vector in norm[:4]), norm.eps
 
 
-def _field_sizes(x: Tensor, downs: PerAxis) -> dict[str, Any]:
-    """Channels and points of the input and of the output, and the layout of planes."""
-    axes = "HW"[-len(downs) :]
-    sizes: dict[str, Any] = {"C": x.shape[1]}
-    for axis, n, down in zip(axes, x.shape[2:], downs, strict=True):
-        sizes |= {axis: n, f"{axis}_OUT": len(down)}
-    if len(axes) == 2:
-        sizes["CHANNELS_LAST"] = memory_format(x) == torch.channels_last
-    return sizes
+def _is_last(x: Tensor) -> bool:
+    return memory_format(x) == torch.channels_last
 
 
 def _cut(
-    x: Tensor, ups: PerAxis, downs: PerAxis, arithmetic: Arithmetic, backward: bool
-) -> dict[str, Any]:
-    """The sizes that a program for whole planes, or lines, is compiled for."""
-    fields, axes = _field_sizes(x, downs), "HW"[-len(ups) :]
-    edges = {f"B{n}": power_of_two(fields[n]) for a in axes for n in (a, f"{a}_OUT")}
-    blocks, planes = LINES, LINES.planes
-    if len(axes) == 2:
-        last = fields["CHANNELS_LAST"]
+    x: Tensor, ups: PerAxis, downs: PerAxis, sigma: str, arithmetic: Arithmetic, backward: bool
+) -> tuple[Planes, dict[str, int]]:
+    """What a program for whole planes, or lines, is compiled for, and the compiler's options."""
+    x_side, y_side = (_side(sizes) for sizes in (x.shape[2:], map(len, downs)))
+    h_fine, w_fine = [1, *map(len, ups)][-2:]
+    blocks, planes, last = LINES, LINES.planes, _is_last(x)
+    if len(ups) == 2:
         table = BLOCKS if arithmetic in ("fp16", "bf16") else WIDE_BLOCKS
-        blocks = table[max(edges.values()), last][backward]
+        edge = max(x_side.BH, x_side.BW, y_side.BH, y_side.BW)
+        blocks = table[edge, last][backward]
         most = max(1, blocks.planes // 2) if arithmetic == "fp32" else blocks.planes
         # With channels last a program's planes are neighbouring channels: P divides their number.
         planes = math.gcd(most, x.shape[1] if last else x.shape[0] * x.shape[1])
-    fine: dict[str, int] = {}
-    largest = {"H": ("BF", blocks.fine_rows), "W": ("BG", blocks.fine_columns)}
-    for axis, up in zip(axes, ups, strict=True):
-        name, most = largest[axis]
-        fine[name] = min(most, power_of_two(len(up)))
-        fine[f"{axis}_FINE"] = _multiple(len(up), fine[name])
-    return fields | edges | fine | {"P": planes} | blocks.options
+    rows = min(blocks.fine_rows, power_of_two(h_fine))
+    columns = min(blocks.fine_columns, power_of_two(w_fine))
+    fine = Side(_multiple(h_fine, rows), _multiple(w_fine, columns), rows, columns)
+    scaled = arithmetic == "fp16" and SIGMAS[sigma].slopes is None
+    shape = Planes(x.shape[1], planes, last, x_side, y_side, fine, sigma, arithmetic, scaled)
+    return shape, blocks.options
+
+
+def _side(sizes: Iterable[int]) -> Side:
+    """The grid of a plane, or of a line as a plane of one row, and the blocks that hold it."""
+    h, w = [1, *sizes][-2:]
+    return Side(h, w, power_of_two(h), power_of_two(w))
 
 
 def _multiple(n: int, block: int) -> int:
@@ -369,15 +400,13 @@ def _multiple(n: int, block: int) -> int:
     return -(-n // block) * block
 
 
-def _operands(
-    ups: PerAxis, downs: PerAxis, sizes: dict[str, Any], arithmetic: Arithmetic
-) -> tuple[Tensor, ...]:
+def _operands(ups: PerAxis, downs: PerAxis, shape: Planes) -> tuple[Tensor, ...]:
     """The matrices as the programs read them: whole blocks."""
-    axes = "HW"[-len(ups) :]
-    shapes = [(sizes[f"{axis}_FINE"], sizes[f"B{axis}"]) for axis in axes]
-    shapes += [(sizes[f"B{axis}_OUT"], sizes[f"{axis}_FINE"]) for axis in axes]
-    both = zip([*ups, *downs], shapes, strict=True)
-    return tuple(_operand(matrix, shape, arithmetic) for matrix, shape in both)
+    x, y, fine = shape.X, shape.Y, shape.FINE
+    blocks = [[(fine.H, x.BH), (fine.W, x.BW)], [(y.BH, fine.H), (y.BW, fine.W)]]
+    both = [*zip(ups, blocks[0][-len(ups) :], strict=True)]
+    both += zip(downs, blocks[1][-len(ups) :], strict=True)
+    return tuple(_operand(matrix, block, shape.ARITHMETIC) for matrix, block in both)
 
 
 def _operand(matrix: Tensor, shape: tuple[int, int], arithmetic: Arithmetic) -> Tensor:

@@ -29,17 +29,50 @@ BACKWARD = {False: Cut(16, 32, 128, 8), True: Cut(16, 32, 64, 4)}
 
 
 @dataclass(frozen=True)
+class Side:
+    """The input's grid, or the output's, as a program walks over it."""
+
+    H: int
+    W: int
+    CELL: int  # rows of a cell
+    START: int  # the first column that tile 0 reads
+    STEP: int  # columns from a tile to the next
+    BLOCK: int  # columns that a tile reads, or makes
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What a program is compiled for; the last four are those of the fields."""
+
+    X: Side
+    Y: Side
+    R: int  # fine rows of a cell
+    REACH: int
+    HALO: int  # cells
+    STRIP: int  # cells
+    FIRST: int  # fine columns of the first block
+    SECOND: int  # and of the second
+    BACK: int  # columns of dX that a tile makes
+    P: int  # planes
+    C: int = 0  # channels
+    LAST: bool = False  # channels last in memory
+    SIGMA: str = ""
+    ARITHMETIC: str = ""
+
+
+@dataclass(frozen=True)
 class Plan:
     """One direction of an activation: tables in the order of the program's arguments, and sizes."""
 
     tables: tuple[Tensor, ...]
-    sizes: dict[str, int]
+    walk: Walk
+    options: dict[str, int]  # of the compiler
     strips: int
     tiles: int
 
     def grid(self, planes: int) -> tuple[int, int, int]:
         """The programs for this many planes."""
-        return -(-planes // self.sizes["P"]), self.strips, self.tiles
+        return -(-planes // self.walk.P), self.strips, self.tiles
 
 
 def find_plan(
@@ -73,37 +106,32 @@ def _make_plan(
     up = tile.to_fine(columns.up, x)
     if backward:
         down, back = tile.to_fine(columns.down.T, y), tile.to_coarse(columns.up, x)
-        tables = [up, down, back]
-        sizes = {"Y_START": tile.start(y), "BY": down.shape[1], "B": back.shape[2]}
+        tables, y_block, x_made = [up, down, back], down.shape[1], back.shape[2]
     else:
         down = tile.to_coarse(columns.down.T, y)
-        tables, sizes = [up, down], {"BY": down.shape[2]}
+        tables, y_block, x_made = [up, down], down.shape[2], 0
     cells = rows.cells
     strips = -(-cells.number // cut.strip)
     shown = (-cells.reach, strips * cut.strip + 2 * cells.reach)
     windows = cells.up(rows.up, *shown), cells.down(rows.down, *shown)
-    return Plan(
-        tables=(*(w.float().contiguous() for w in windows), *map(rounding, tables)),
-        sizes={
-            "IN": cells.inside,
-            "OUT": cells.outside,
-            "R": cells.fine,
-            "REACH": cells.reach,
-            "HALO": -(-cells.reach // (cells.inside if backward else cells.outside)),
-            "STRIP": cut.strip,
-            "X_START": tile.start(x),
-            "X_STEP": tile.cells * x,
-            "Y_STEP": tile.cells * y,
-            "BX": up.shape[1],
-            "FIRST": tile.first,
-            "SECOND": tile.second,
-            "P": cut.planes,
-            "num_warps": cut.warps,
-            **sizes,
-        },
-        strips=strips,
-        tiles=tile.number,
+
+    def side(h: int, w: int, cell: int, points: int, block: int) -> Side:
+        return Side(h, w, cell, tile.start(points), tile.cells * points, block)
+
+    walk = Walk(
+        X=side(rows.up.shape[1], columns.up.shape[1], cells.inside, x, up.shape[1]),
+        Y=side(rows.down.shape[0], columns.down.shape[0], cells.outside, y, y_block),
+        R=cells.fine,
+        REACH=cells.reach,
+        HALO=-(-cells.reach // (cells.inside if backward else cells.outside)),
+        STRIP=cut.strip,
+        FIRST=tile.first,
+        SECOND=tile.second,
+        BACK=x_made,
+        P=cut.planes,
     )
+    tables = [*(w.float().contiguous() for w in windows), *map(rounding, tables)]
+    return Plan(tuple(tables), walk, {"num_warps": cut.warps}, strips, tile.number)
 
 
 @dataclass(frozen=True)
