@@ -1,12 +1,13 @@
 """Where the samples of a field lie."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor
 
 Layout = Literal["periodic", "inclusive", "cell-centred"]
+Choice = TypeVar("Choice", bound=str)
 Layouts = Layout | tuple[Layout, ...]  # one for all axes, or one per axis
 
 
@@ -80,9 +81,9 @@ def layout_of_axes(layout: Layouts, axes: int) -> tuple[Layout, ...]:
     return each
 
 
-def shortened(layouts: tuple[Layout, ...]) -> Layouts:
-    """One layout where all axes have the same."""
-    return layouts[0] if len(set(layouts)) == 1 else layouts
+def shortened(per_axis: tuple[Choice, ...]) -> Choice | tuple[Choice, ...]:
+    """One choice where all axes have the same."""
+    return per_axis[0] if len(set(per_axis)) == 1 else per_axis
 
 
 def unit_positions(n: int, layout: Layout) -> Tensor:

@@ -44,7 +44,8 @@ def check_options(config: Any) -> None:
         if value is None and field.type is not str:
             continue
         if "choices" in limits:
-            select(dict.fromkeys(limits["choices"]), value, name)
+            for one in value if isinstance(value, tuple) else (value,):  # one per axis, say
+                select(dict.fromkeys(limits["choices"]), one, name)
         if value is None:
             continue
         if field.type in (int, int | None) and not hasattr(value, "__index__"):

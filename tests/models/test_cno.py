@@ -11,6 +11,7 @@ from torchcno.models.cno import (
     CNOConfig,
 )
 from torchcno.operators import Activation, Convolution, Ideal, Nearest, WindowedSinc
+from torchcno.runs.plain import from_plain, to_plain
 from torchcno.runs.presets import build_model
 from torchcno.spectral import resample, resampling_matrix
 
@@ -334,3 +335,33 @@ class TestBadInput:
             model(torch.zeros(1, 3, 16, 16))
         with pytest.raises(ValueError, match=r"dtype torch\.int64; give .* u\.float\(\)"):
             model(torch.zeros(1, 1, 16, 16, dtype=torch.int64))
+
+
+class TestChannel:
+    """Walls along y, periodic along x."""
+
+    config = replace(
+        SMALL, size=(16, 32), boundary=("zero", "periodic"), layout=("inclusive", "periodic")
+    )
+
+    def test_it_commutes_with_translations_along_the_periodic_axis_alone(self):
+        model, u = network(self.config), torch.randn(2, 1, 16, 32).double()
+        step = 2**self.config.levels
+        moved = model(u.roll(step, -1))
+        torch.testing.assert_close(moved, model(u).roll(step, -1))
+        across = model(u.roll(step, -2)) - model(u).roll(step, -2)
+        assert across.abs().max() > 1e-3
+
+    def test_its_configuration_is_a_plain_tree(self):
+        tree = json.loads(json.dumps(to_plain(self.config)))
+        assert from_plain(CNOConfig, tree, "model") == self.config
+        assert replace(SMALL, boundary=("zero", "zero")) == replace(SMALL, boundary="zero")
+        with pytest.raises(ValueError, match="did you mean 'periodic'"):
+            replace(SMALL, boundary=("zero", "perodic"))
+
+    def test_on_another_grid_each_axis_is_resampled_by_its_own_layout(self):
+        model, u = network(self.config), torch.randn(1, 1, 16, 32).double()
+        fine = resample(u, (31, 64), self.config.layout)
+        v = model(resample(fine, self.config.size, self.config.layout))
+        expected = resample(v, (31, 64), self.config.layout)
+        torch.testing.assert_close(model(fine), expected)

@@ -169,3 +169,16 @@ def test_bad_input_says_what_to_do():
         Activation(1, (8,), (8,), "gelu", Ideal(), "periodic", 0.9)
     with pytest.raises(ValueError, match="use `by_matrices`"):
         Activation(1, (8,), (8,), "gelu", Ideal(), "periodic", 2).by_bands(torch.ones(1, 1, 8))
+
+
+@pytest.mark.parametrize("boundary", [("zero", "periodic"), ("odd", "even"), ("periodic", "odd")])
+def test_each_axis_has_its_own_boundary(boundary):
+    torch.manual_seed(0)
+    sizes = (12, 16), (6, 8)
+    mixed = Activation(2, *sizes, "leaky_relu", WindowedSinc(), boundary, 2).double()
+    x = torch.randn(1, 2, *sizes[0], dtype=torch.float64)
+    torch.testing.assert_close(mixed.by_bands(x), mixed.by_matrices(x))
+    for i, name in enumerate(boundary):
+        alike = Activation(2, *sizes, "leaky_relu", WindowedSinc(), name, 2).double()
+        assert torch.equal(mixed.ups[i], alike.ups[i])
+        assert torch.equal(mixed.downs[i], alike.downs[i])

@@ -86,3 +86,15 @@ def test_a_continuation_can_be_mapped_over():
     x = torch.randn(5, 2, 8)
     mapped = torch.func.vmap(lambda x: extend(x, 2, "odd", -1))(x)
     assert torch.equal(mapped, extend(x, 2, "odd", -1))
+
+
+def test_each_axis_has_its_own_boundary():
+    torch.manual_seed(0)
+    mixed = Convolution(2, 3, 3, 2, ("zero", "periodic")).double()
+    plain = nn.Conv2d(2, 3, 3).double()
+    plain.load_state_dict(mixed.state_dict())
+    x = torch.randn(1, 2, 6, 8, dtype=torch.float64)
+    around = torch.cat([x[..., -1:], x, x[..., :1]], dim=-1)
+    torch.testing.assert_close(mixed(x), plain(nn.functional.pad(around, (0, 0, 1, 1))))
+    with pytest.raises(ValueError, match="one for all, or one per axis"):
+        Convolution(1, 1, 3, 2, ("zero",) * 3)

@@ -160,7 +160,7 @@ def _read_word(name: str, hint: Any, words: list[str]) -> _Given:
         plain = yaml.safe_load(words[0])
     with contextlib.suppress(ValueError):  # to YAML, `32` and `off` are no names
         convert(words[0], hint, name)
-        plain = plain if plain is None else words[0]
+        plain = plain if plain is None or isinstance(plain, list) else words[0]
     convert(plain, hint, name)
     return _Given(plain)
 

@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.grids import Layout
+from torchcno.grids import Layout, Layouts, layout_of_axes, shortened
 from torchcno.models.inputs import axes, check_fields
 from torchcno.operators import Branch
 from torchcno.operators.activation import Activation, PointwiseActivation
 from torchcno.operators.block import Block, compose
-from torchcno.operators.boundary import BOUNDARIES
+from torchcno.operators.boundary import BOUNDARIES, Boundaries, boundary_of_axes
 from torchcno.operators.convolution import Convolution
 from torchcno.operators.filters import Ideal, Nearest, WindowedSinc, filter_from
 from torchcno.operators.sigma import SIGMAS
@@ -59,12 +59,14 @@ class CNOConfig:
     filter: WindowedSinc | Ideal | Nearest = option(
         _PAPER_FILTER, "low-pass filter: windowed-sinc (N_tap, c_h, w_c), ideal or nearest (none)"
     )
-    boundary: str = option(
-        "zero", "how cell-centred fields go on beyond the edge", choices=BOUNDARIES
+    boundary: Boundaries = option(
+        "zero",
+        "how cell-centred fields go on beyond the edge, for all axes or one per axis",
+        choices=BOUNDARIES,
     )
-    layout: Layout = option(
+    layout: Layouts = option(
         "cell-centred",
-        "where the data's samples lie, for other resolutions",
+        "where the data's samples lie, for other resolutions, for all axes or one per axis",
         choices=get_args(Layout),
     )
     activation: str = option("leaky_relu", "activation function (σ)", choices=SIGMAS)
@@ -83,6 +85,9 @@ class CNOConfig:
             raise ValueError(f"size {self.size} has {len(self.size)} axes; give 1, 2 or 3.")
         if self.out_size is not None and len(self.out_size) != len(self.size):
             raise ValueError(f"out_size {self.out_size} and size {self.size} differ in dimension.")
+        dims = len(self.size)
+        object.__setattr__(self, "boundary", shortened(boundary_of_axes(self.boundary, dims)))
+        object.__setattr__(self, "layout", shortened(layout_of_axes(self.layout, dims)))
         check_options(self)
         for field in ("size", "out_size"):
             _check_divisible(field, getattr(self, field), self.levels)
@@ -208,8 +213,15 @@ class CNO(nn.Module):
             return self.on_computational_grid(u)
         out_shape = _scaled(shape, config)
         # How the data go on beyond the edge; None: as their layout suggests.
-        periodic = config.layout == "cell-centred" and config.boundary == "periodic"
-        extension: Extension | None = "periodic" if periodic else None
+        dims = len(shape)
+        edges = zip(
+            layout_of_axes(config.layout, dims),
+            boundary_of_axes(config.boundary, dims),
+            strict=True,
+        )
+        extension: tuple[Extension | None, ...] = tuple(
+            "periodic" if edge == ("cell-centred", "periodic") else None for edge in edges
+        )
         v = self.on_computational_grid(resample(u, config.size, config.layout, extension))
         return resample(v, out_shape, config.layout, extension)
 

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from torchcno.operators.boundary import Boundaries, boundary_of_axes
 from torchcno.operators.filters import LowPass, WindowedSinc, fir_taps
 from torchcno.operators.fused import choice
 from torchcno.operators.fused.bands import Bands, band
@@ -52,27 +53,27 @@ class Activation(nn.Module):
         size_out: tuple[int, ...],
         sigma: str,
         filter: LowPass,
-        boundary: str,
+        boundary: Boundaries,
         upsampling: float | int,
     ) -> None:
         super().__init__()
         select(SIGMAS, sigma, "activation")
-        self.sigma, self.boundary = sigma, boundary
+        self.sigma, self.boundaries = sigma, boundary_of_axes(boundary, len(size_in))
         self.size_in, self.size_out = tuple(size_in), tuple(size_out)
         self.bias = nn.Parameter(torch.zeros(channels))
-        axes = list(zip(size_in, size_out, strict=True))
-        bands = [band(*axis, upsampling, filter, boundary) for axis in axes]
+        axes = list(zip(size_in, size_out, self.boundaries, strict=True))
+        bands = [band(n, m, upsampling, filter, boundary) for n, m, boundary in axes]
         self.bands = [b for b in bands if b is not None] if all(bands) else None
         self.local = isinstance(filter, WindowedSinc)
         self.dense = self.bands is None or max(*size_in, *size_out) <= LARGEST_MATRIX
         self._exact: dict[str, Tensor] = {}
-        for i, axis in enumerate(axes):
+        for i, (n, m, edge) in enumerate(axes):
             if self.dense:
-                up, down = activation_matrices(*axis, upsampling, filter, boundary)
+                up, down = activation_matrices(n, m, upsampling, filter, edge)
                 self._exact |= {f"up_{i}": up, f"down_{i}": down}
             if self.bands is not None and isinstance(filter, WindowedSinc):
-                up, _ = fir_taps(self.bands[i].up, filter, boundary)
-                _, down = fir_taps(self.bands[i].down, filter, boundary)
+                up, _ = fir_taps(self.bands[i].up, filter, edge)
+                _, down = fir_taps(self.bands[i].down, filter, edge)
                 self._exact |= {f"up_taps_{i}": up, f"down_taps_{i}": down}
         for name in self._exact:
             self.register_buffer(name, None, persistent=False)
@@ -122,7 +123,8 @@ class Activation(nn.Module):
         if self.bands is None:
             raise ValueError(f"{self} has no FIR form; use `by_matrices`.")
         taps = self._per_axis("up_taps"), self._per_axis("down_taps")
-        return _activate(x, self.bias, Bands(self.bands, *taps, self.boundary), SIGMAS[self.sigma])
+        way = Bands(self.bands, *taps, self.boundaries)
+        return _activate(x, self.bias, way, SIGMAS[self.sigma])
 
     def extra_repr(self) -> str:
         """What `print` shows."""

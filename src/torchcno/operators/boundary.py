@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from torchcno.selection import select
 from torchcno.tracing import is_traced
 
 
@@ -48,6 +49,21 @@ BOUNDARIES: dict[str, Boundary] = {
     "even": Boundary(1, reflected=True),
     "odd": Boundary(-1, reflected=True),
 }
+
+
+Boundaries = str | tuple[str, ...]  # of all axes, or one per axis
+
+
+def boundary_of_axes(boundary: Boundaries, axes: int) -> tuple[str, ...]:
+    """A boundary for each of so many axes."""
+    each = tuple(boundary) if isinstance(boundary, list | tuple) else (boundary,) * axes
+    if len(each) != axes:
+        raise ValueError(
+            f"{len(each)} boundaries for {axes} axes; give one for all, or one per axis."
+        )
+    for one in each:
+        select(BOUNDARIES, one, "boundary")
+    return each
 
 
 def extend(x: Float[Tensor, "..."], margin: int, boundary: str, axis: int) -> Float[Tensor, "..."]:

@@ -57,17 +57,17 @@ def band(
 
 @dataclass(frozen=True)
 class Bands:
-    """U and D of fields by FIR filters, one `Band` and two lists of taps an axis."""
+    """U and D of fields by FIR filters, one `Band`, two lists of taps and a boundary per axis."""
 
     bands: Sequence[Band]
     up_taps: Sequence[Tensor]
     down_taps: Sequence[Tensor]
-    boundary: str
+    boundaries: Sequence[str]
 
     def up(self, x: Float[Tensor, "batch channel *space"]) -> Float[Tensor, "batch channel *fine"]:
         """U x, as far beyond the domain as D looks."""
         for axis, b, _ in self._axes(self.up_taps):
-            x = extend(x, b.margin, self.boundary, axis)
+            x = extend(x, b.margin, self.boundaries[axis], axis)
         for axis, b, taps in reversed(self._axes(self.up_taps)):
             x = _along(F.conv_transpose2d, x, taps, axis, b.up, b.crop)
         return x
@@ -75,7 +75,7 @@ class Bands:
     def down(self, y: Float[Tensor, "batch channel *fine"]) -> Tensor:
         """D y."""
         for axis, b, taps in self._axes(self.down_taps):
-            y = extend(y, b.fine_margin, self.boundary, axis)
+            y = extend(y, b.fine_margin, self.boundaries[axis], axis)
             y = _along(F.conv2d, y, taps, axis, b.down)
         return y
 
