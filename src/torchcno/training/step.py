@@ -39,7 +39,7 @@ def eager_step(
 
     def step(inputs: Tensor, targets: Tensor, *counts: Tensor) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        with aside():
+        with aside(model):
             loss = loss_fn(filled(model(inputs), *counts), filled(targets, *counts))
             loss.backward(torch.full_like(loss, loss_factor))
         if loss_factor != 1:

@@ -11,6 +11,7 @@ from torchcno.operators.convolution import Convolution
 from torchcno.operators.fused import choice
 from torchcno.operators.fused.convolution import convolve
 from torchcno.operators.fused.normalised import normalise_and_activate
+from torchcno.operators.fused.streams import current_aside
 from torchcno.tracing import is_traced
 
 
@@ -66,9 +67,14 @@ def _takes_the_mean(norm: nn.Module) -> bool:
 
 
 def _tell(norm: nn.Module, bias: Tensor) -> None:
-    """Have the running mean r that `norm` is about to make, (1 − m) r + m μ, contain `bias`."""
+    """Have the running mean r that `norm` is about to make, (1 − m) r + m μ, contain m · `bias`."""
     mean: Any = norm.running_mean
     momentum: Any = norm.momentum
-    if mean is not None:
-        # As data: autograd keeps it with what `norm` normalised before, and never reads it.
-        mean.data.add_(bias.detach(), alpha=momentum / (1 - momentum))
+    if mean is None:
+        return
+    beside = current_aside()
+    if beside is not None:  # all of them when they are made
+        beside.told.append((mean.data, bias.detach(), momentum))
+        return
+    # As data: autograd keeps it with what `norm` normalised before, and never reads it.
+    mean.data.add_(bias.detach(), alpha=momentum / (1 - momentum))

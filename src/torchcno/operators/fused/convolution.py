@@ -14,26 +14,39 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from torchcno.operators.convolution import CONVOLUTIONS, Convolution
+from torchcno.operators.fused import margins
 from torchcno.operators.fused.layout import weight_format
 from torchcno.operators.fused.streams import current_aside, put_aside
 
 
 def convolve(x: Tensor, convolution: Convolution, with_bias: bool = True) -> Tensor:
     """K x, or K x − b."""
-    aside, channels = current_aside(), len(convolution.weight)
-    x, margin = convolution.extended(x)
+    beside, channels = current_aside(), len(convolution.weight)
+    x, margin = _extended(x, convolution)
     weight: Tensor = convolution.weight
     bias: Tensor | None = convolution.bias if with_bias else None
-    if aside is not None:
+    if beside is not None:
+        if torch.is_autocast_enabled("cuda"):
+            weight = beside.rounded(weight, torch.get_autocast_dtype("cuda"))
         weight, bias = weight.detach(), None if bias is None else bias.detach()
-    x, weight, bias = fill_blocks(x, weight, bias)
-    y = CONVOLUTIONS[weight.ndim - 2](x, weight, bias, padding=margin)
-    if aside is not None:
-        how = (margin, with_bias, aside, convolution.weight)
+    filled, weight, bias = fill_blocks(x, weight, bias)
+    y = CONVOLUTIONS[weight.ndim - 2](filled, weight, bias, padding=margin)
+    y = y if y.shape[1] == channels else y[:, :channels]
+    if beside is not None:
+        # With the weight among its inputs it has a gradient, also where x has none.
+        how = (margin, with_bias, beside, convolution.weight)
         y = _GradientsAside.apply(y, x.detach(), convolution, *how)
     elif not with_bias:
         y = _ZeroGradient.apply(y, convolution.bias)
-    return y if y.shape[1] == channels else y[:, :channels]
+    return y
+
+
+def _extended(x: Tensor, convolution: Convolution) -> tuple[Tensor, int]:
+    """`Convolution.extended`, by one program where there is one."""
+    margin = convolution.weight.shape[-1] // 2
+    if convolution.boundary == "zero" or margin == 0 or not margins.is_supported(x):
+        return convolution.extended(x)
+    return margins.extend_plane(x, margin, (convolution.boundary,) * 2), 0
 
 
 def fill_blocks(
@@ -76,7 +89,7 @@ class _ZeroGradient(torch.autograd.Function):
 class _GradientsAside(torch.autograd.Function):
     """y = K x as it is; the gradients of K are made aside, and no one in the chain waits for them.
 
-    They go into `grad` of weight and bias by themselves: what is returned would be taken for ready.
+    What would be returned would be taken for ready: `beside` hands them over.
     """
 
     @staticmethod
@@ -87,32 +100,55 @@ class _GradientsAside(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        (x,), (margin, with_bias, aside, _) = ctx.saved_tensors, ctx.how
+        (x,), (margin, with_bias, beside, _) = ctx.saved_tensors, ctx.how
         weight, bias = ctx.convolution.weight, ctx.convolution.bias
-        dims = weight.ndim - 2
-        with put_aside(aside, dy, x):
-            shape = (dy.shape[1], x.shape[1], *weight.shape[2:])
-            _, dweight, dbias = torch.ops.aten.convolution_backward(
-                dy,
-                x.to(dy.dtype),
-                # Its size and its place in memory are asked for, and no number.
-                dy.new_empty(shape).contiguous(memory_format=weight_format(weight)),
-                bias_sizes=[dy.shape[1]],
-                stride=[1] * dims,
-                padding=[margin] * dims,
-                dilation=[1] * dims,
-                transposed=False,
-                output_padding=[0] * dims,
-                groups=1,
-                output_mask=[False, True, with_bias],
-            )
-            dweight = dweight[: weight.shape[0], : weight.shape[1]]
-            gradients = (dweight, dbias[: len(bias)] if with_bias else torch.zeros_like(bias))
-            for parameter, gradient in zip((weight, bias), gradients, strict=True):
-                if not parameter.requires_grad:
-                    continue
-                if (gradient.dtype, gradient.stride()) != (parameter.dtype, parameter.stride()):
-                    gradient = torch.empty_like(parameter).copy_(gradient)
-                before = parameter.grad
-                parameter.grad = gradient if before is None else before + gradient
+        with put_aside(beside.stream, dy, x):
+            beside.gradients.append((weight, weight_gradient(dy, x.to(dy.dtype), weight, margin)))
+            if with_bias:
+                sums = dy.sum([0, *range(2, dy.ndim)], dtype=bias.dtype)
+                beside.gradients.append((bias, sums))
+        if not with_bias:
+            beside.untouched.append(bias)
         return dy, *[None] * 6
+
+
+FEW = 2  # channels whose gradients are products with windows of them
+
+
+def weight_gradient(dy: Tensor, x: Tensor, weight: Tensor, margin: int) -> Tensor:
+    """dk of y = K x, with `margin` zeros around x: dk_oci = Σ_n,p dy_nop x_nc(p + i)."""
+    dims = weight.ndim - 2
+    few_in, few_out = weight.shape[1] <= FEW, weight.shape[0] <= FEW
+    if dims == 2 and x.is_cuda and (few_in or few_out):
+        return _few_in(dy, x, weight, margin) if few_in else _few_out(dy, x, weight, margin)
+    gradients = torch.ops.aten.convolution_backward(
+        dy,
+        x,
+        # Its size and its place in memory are asked for, and no number.
+        torch.empty_like(weight, dtype=dy.dtype),
+        bias_sizes=None,
+        stride=[1] * dims,
+        padding=[margin] * dims,
+        dilation=[1] * dims,
+        transposed=False,
+        output_padding=[0] * dims,
+        groups=1,
+        output_mask=[False, True, False],
+    )
+    return gradients[1]
+
+
+def _few_in(dy: Tensor, x: Tensor, weight: Tensor, margin: int) -> Tensor:
+    """By windows of x: a matrix (channel · point of k, point p) a sample."""
+    k = weight.shape[-1]
+    windows = F.unfold(x, k, padding=margin)
+    return (dy.flatten(2) @ windows.mT).sum(0, dtype=torch.float32).view(weight.shape)
+
+
+def _few_out(dy: Tensor, x: Tensor, weight: Tensor, margin: int) -> Tensor:
+    """By windows of dy, which look the other way: Σ_n,q x_ncq dy_no(q − i)."""
+    k = weight.shape[-1]
+    windows = F.unfold(dy, k, padding=k - 1 - margin)
+    gradient = (windows @ x.flatten(2).mT).sum(0, dtype=torch.float32)
+    gradient = gradient.view(weight.shape[0], k, k, weight.shape[1]).flip(1, 2)
+    return gradient.permute(0, 3, 1, 2)

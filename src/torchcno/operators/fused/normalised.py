@@ -21,7 +21,7 @@ from torchcno.operators.activation import Activation
 from torchcno.operators.fused import choice, kernels
 from torchcno.operators.fused.choice import PerAxis
 from torchcno.operators.fused.kernels import Normalisation
-from torchcno.operators.fused.streams import current_aside, put_aside
+from torchcno.operators.fused.streams import current_aside
 
 
 def normalise_and_activate(x: Tensor, norm: nn.Module, activation: nn.Module) -> Tensor:
@@ -32,8 +32,7 @@ def normalise_and_activate(x: Tensor, norm: nn.Module, activation: nn.Module) ->
     variance: Any = norm.running_var
     share = 0.0
     if norm.training:
-        with put_aside(current_aside()):
-            norm.num_batches_tracked.add_(1)  # type: ignore[union-attr]
+        _count(norm.num_batches_tracked)
         momentum: Any = norm.momentum
         mean, variance = torch.batch_norm_update_stats(x.detach(), mean, variance, momentum)
         share = x.shape[1] / x.numel()
@@ -43,6 +42,15 @@ def normalise_and_activate(x: Tensor, norm: nn.Module, activation: nn.Module) ->
         x, *parameters, mean, variance, norm.eps, share, *matrices, activation.sigma
     )
     return y
+
+
+def _count(batches: Any) -> None:
+    """One batch more, now or at the end of a step."""
+    beside = current_aside()
+    if beside is None:
+        batches.add_(1)
+    else:
+        beside.counted.append(batches)
 
 
 class _NormalisedActivation(torch.autograd.Function):

@@ -8,11 +8,69 @@ Outside a capture, where launching is what takes the time, everything stays in i
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-_ASIDE: ContextVar[torch.cuda.Stream | None] = ContextVar("aside", default=None)
+
+@dataclass
+class Aside:
+    """A stream for what no one in the chain of a step waits for, and what is done in its end.
+
+    Many small things of one kind are one kernel there.
+    """
+
+    stream: torch.cuda.Stream | None  # None: everything stays in its order
+    weights: list[Tensor]  # of convolutions, which are rounded together
+    gradients: list[tuple[nn.Parameter, Tensor]] = field(default_factory=list)
+    untouched: list[nn.Parameter] = field(default_factory=list)  # whose gradient is zero
+    counted: list[Tensor] = field(default_factory=list)  # to which one is added
+    told: list[tuple[Tensor, Tensor, float]] = field(default_factory=list)  # a, b, c: a ← a + cb
+    _rounded: dict[int, Tensor] = field(default_factory=dict)
+
+    def rounded(self, weight: Tensor, dtype: torch.dtype) -> Tensor:
+        """`weight` as `dtype`; the first call rounds all weights."""
+        if not self._rounded:
+            # As they lie: all go by one kernel.
+            halves = [torch.empty_like(w, dtype=dtype) for w in self.weights]
+            with torch.no_grad():
+                torch._foreach_copy_(halves, self.weights)
+            self._rounded = {id(w): half for w, half in zip(self.weights, halves, strict=True)}
+        known = self._rounded.get(id(weight))
+        return weight.to(dtype) if known is None or known.dtype != dtype else known
+
+    @torch.no_grad()
+    def close(self) -> None:
+        """Wait for the stream, and do what was left for the end."""
+        if self.stream is not None:
+            torch.cuda.current_stream().wait_stream(self.stream)
+        if self.untouched:
+            sizes = [parameter.numel() for parameter in self.untouched]
+            zeros = self.untouched[0].new_zeros(sum(sizes)).split(sizes)
+            for parameter, zero in zip(self.untouched, zeros, strict=True):
+                _add_gradient(parameter, zero.view_as(parameter))
+        alike = list[tuple[nn.Parameter, Tensor]]()
+        for parameter, gradient in self.gradients:
+            if gradient.stride() != parameter.stride():
+                gradient = torch.empty_like(parameter).copy_(gradient)
+            if gradient.dtype == parameter.dtype:
+                _add_gradient(parameter, gradient)
+            else:
+                alike.append((parameter, gradient))
+        if alike:
+            wide = [torch.empty_like(parameter) for parameter, _ in alike]
+            torch._foreach_copy_(wide, [gradient for _, gradient in alike])
+            for (parameter, _), gradient in zip(alike, wide, strict=True):
+                _add_gradient(parameter, gradient)
+        if self.counted:
+            torch._foreach_add_(self.counted, 1)
+        for factor in dict.fromkeys(factor for *_, factor in self.told):
+            those = [(a, b) for a, b, c in self.told if c == factor]
+            torch._foreach_add_([a for a, _ in those], [b for _, b in those], alpha=factor)
+
+
+_ASIDE: ContextVar[Aside | None] = ContextVar("aside", default=None)
 
 
 class Branch:
@@ -38,24 +96,27 @@ class Branch:
 
 
 @contextmanager
-def aside() -> Iterator[None]:
-    """Within the context, what `put_aside` is given runs on one stream of its own.
+def aside(model: nn.Module) -> Iterator[None]:
+    """Within the context, in a graph, layers leave what is not waited for to `current_aside()`.
 
-    It is waited for at the end of the context. Only then are its results to be read.
+    It is done at the end of the context. Only then are its results to be read: gradients of
+    weights, counters and running means of batch norms.
     """
     capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-    stream = _forked() if capturing else None
-    token = _ASIDE.set(stream)
+    beside = None
+    if capturing:
+        beside = Aside(_forked(), [w for w in model.parameters() if w.ndim == 4])
+    token = _ASIDE.set(beside)
     try:
         yield
     finally:
         _ASIDE.reset(token)
-        if stream is not None:
-            torch.cuda.current_stream().wait_stream(stream)
+    if beside is not None:
+        beside.close()
 
 
-def current_aside() -> torch.cuda.Stream | None:
-    """The stream of the context `aside`; None: there is none, and everything stays in order."""
+def current_aside() -> Aside | None:
+    """The one of the context `aside`; None: there is none, and everything stays in order."""
     return None if torch.compiler.is_compiling() else _ASIDE.get()
 
 
@@ -80,6 +141,12 @@ def is_captured(x: Tensor) -> bool:
     return (
         x.is_cuda and not torch.compiler.is_compiling() and torch.cuda.is_current_stream_capturing()
     )
+
+
+def _add_gradient(parameter: nn.Parameter, gradient: Tensor) -> None:
+    if parameter.requires_grad:
+        before = parameter.grad
+        parameter.grad = gradient if before is None else before + gradient
 
 
 def _forked() -> torch.cuda.Stream:
