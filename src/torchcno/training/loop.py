@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
 from torchcno.arithmetic import FIELDS, LOSS_FACTORS, arithmetic
-from torchcno.operators import laid_out
+from torchcno.operators import aside, laid_out
 from torchcno.selection import select
 from torchcno.training.augmentation import AUGMENTATIONS, ZEROS, Mover
 from torchcno.training.averaging import (
@@ -493,7 +493,7 @@ def _make_step(state: State, recipe: Recipe, fabric: Fabric) -> Step:
     if is_captured(recipe, fabric.device, fabric.world_size):
         if recipe.fast == "compiled":
             network.compile()
-        return eager_step(network, state.optimizer, loss, factor)
+        return eager_step(network, state.optimizer, loss, factor, aside)
     if is_sharded(state.model):  # it averages its gradients itself
         return eager_step(network, state.optimizer, loss, factor)
     wrapped, optimizer = fabric.setup(network, state.optimizer)

@@ -6,6 +6,7 @@ in a CUDA graph, all that belongs to a step is one launch.
 
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -28,18 +29,23 @@ WARM_UP = 3  # calls before a capture: lazy initialisations, the choice of algor
 
 
 def eager_step(
-    model: nn.Module, optimizer: Optimizer, loss_fn: Loss, loss_factor: float = 1.0
+    model: nn.Module,
+    optimizer: Optimizer,
+    loss_fn: Loss,
+    loss_factor: float = 1.0,
+    around: Callable[[nn.Module], AbstractContextManager[None]] = nullcontext,
 ) -> Step:
     """θ ← θ − A(∇_θ loss(model(inputs), targets)), operation by operation.
 
-    Outputs and targets are both 1 where targets do not count.
+    Outputs and targets are both 1 where targets do not count. `around` is the context of forward
+    and backward: `torchcno.operators.aside` for a step that is captured, or could be.
     Gradients are made of `loss_factor` times the loss and divided by it in the end, which is exact
     for a power of two. Where one has left the range by then, weights are no numbers from then on.
     """
 
     def step(inputs: Tensor, targets: Tensor, *counts: Tensor) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        with aside(model):
+        with around(model):
             loss = loss_fn(filled(model(inputs), *counts), filled(targets, *counts))
             loss.backward(torch.full_like(loss, loss_factor))
         if loss_factor != 1:
@@ -66,7 +72,7 @@ def graphed_step(
                 f"{type(optimizer).__name__} with lr = {rate!r} cannot be captured in a CUDA "
                 "graph; build it with capturable=True and lr=torch.tensor(..., device='cuda')."
             )
-    eager = eager_step(model, optimizer, loss_fn, loss_factor)
+    eager = eager_step(model, optimizer, loss_fn, loss_factor, aside)
     read: dict[Hashable, list[Tensor]] = {}  # the memory that a graph reads, by shape
     shape: list[Hashable] = [None]  # of the batch that is read now
 

@@ -97,22 +97,20 @@ class Branch:
 
 @contextmanager
 def aside(model: nn.Module) -> Iterator[None]:
-    """Within the context, in a graph, layers leave what is not waited for to `current_aside()`.
+    """Within the context, layers leave what the chain does not wait for to `current_aside()`.
 
     It is done at the end of the context. Only then are its results to be read: gradients of
-    weights, counters and running means of batch norms.
+    weights, counters and running means of batch norms. In a graph it runs on a stream of its own.
     """
-    capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-    beside = None
-    if capturing:
-        beside = Aside(_forked(), [w for w in model.parameters() if w.ndim == 4])
+    capturing = torch.cuda.is_current_stream_capturing()
+    weights = [w for w in model.parameters() if w.ndim == 4]
+    beside = Aside(_forked() if capturing else None, weights)
     token = _ASIDE.set(beside)
     try:
         yield
     finally:
         _ASIDE.reset(token)
-    if beside is not None:
-        beside.close()
+    beside.close()
 
 
 def current_aside() -> Aside | None:
