@@ -33,7 +33,7 @@ def eager_step(
     optimizer: Optimizer,
     loss_fn: Loss,
     loss_factor: float = 1.0,
-    around: Callable[[nn.Module], AbstractContextManager[None]] = nullcontext,
+    around: Callable[[nn.Module], AbstractContextManager[object]] = nullcontext,
 ) -> Step:
     """θ ← θ − A(∇_θ loss(model(inputs), targets)), operation by operation.
 

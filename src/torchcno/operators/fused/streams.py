@@ -5,7 +5,7 @@ streams knows what depends on what, and runs what does not depend on each other 
 Outside a capture, where launching is what takes the time, everything stays in its order.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class Aside:
     """
 
     stream: torch.cuda.Stream | None  # None: everything stays in its order
-    weights: list[Tensor]  # of convolutions, which are rounded together
+    weights: Sequence[Tensor]  # of convolutions, which are rounded together
     gradients: list[tuple[nn.Parameter, Tensor]] = field(default_factory=list)
     untouched: list[nn.Parameter] = field(default_factory=list)  # whose gradient is zero
     counted: list[Tensor] = field(default_factory=list)  # to which one is added
@@ -35,7 +35,7 @@ class Aside:
             # As they lie: all go by one kernel.
             halves = [torch.empty_like(w, dtype=dtype) for w in self.weights]
             with torch.no_grad():
-                torch._foreach_copy_(halves, self.weights)
+                torch._foreach_copy_(halves, list(self.weights))
             self._rounded = {id(w): half for w, half in zip(self.weights, halves, strict=True)}
         known = self._rounded.get(id(weight))
         return weight.to(dtype) if known is None or known.dtype != dtype else known
