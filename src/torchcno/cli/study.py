@@ -76,8 +76,7 @@ def study(
         )
     one, protocol = find_study(name), select(BUDGETS, budget, "budget")
     select(dict.fromkeys(get_args(Fast)), fast, "fast")
-    where: Any = {"accelerator": device}
-    how: Any = {"hardware": Hardware(**where), "fast": fast}
+    how: Any = {"hardware": Hardware(accelerator=device), "fast": fast}
     runs = one.plan(protocol, only, data, **how)
     folder = out / protocol.folder
     recorded = find_recorded(folder.parent, {run.name: run.config for run in runs}, one.measures)

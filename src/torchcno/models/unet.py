@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.models.inputs import PlaneConfig, check_fields
+from torchcno.models.resnet import normalised
 from torchcno.selection import option
 
 LEVELS = 4  # of Ronneberger's network
@@ -68,12 +69,8 @@ class UNet(nn.Module):
 def two_convolutions(in_channels: int, out_channels: int) -> nn.Sequential:
     """Twice: 3×3 convolution, batch norm, ReLU. Batch norm's shift makes a bias redundant."""
     return nn.Sequential(
-        nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=False),
-        nn.BatchNorm2d(out_channels),
-        nn.ReLU(inplace=True),
-        nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False),
-        nn.BatchNorm2d(out_channels),
-        nn.ReLU(inplace=True),
+        *normalised(nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=False)),
+        *normalised(nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False)),
     )
 
 

@@ -102,9 +102,15 @@ def planned(
     samples: int | None = None,
     **fields: Any,
 ) -> PlannedRun:
-    """The run of `model` on `problem`; with the first `samples` only, and other `fields` of it."""
+    """The run of `model` on `problem`; with the first `samples` only, and other `fields` of it.
+
+    Fields of the network, or of its filter.
+    """
     config = replace(_base_config(budget, problem, model), seed=seed)
     all_samples = config.train.samples or config.problem.samples["train"]
+    of_filter = {name: fields.pop(name) for name in ("half_width", "taps") if name in fields}
+    if of_filter:
+        fields["filter"] = replace(config.architecture.filter, **of_filter)
     changed = {k: v for k, v in fields.items() if getattr(config.architecture, k) != v}
     words = [f"{SHORT.get(k, k)}{_word(v)}" for k, v in changed.items()]
     if samples is not None and samples < all_samples:
@@ -112,6 +118,17 @@ def planned(
         words.append(f"samples{samples}")
     config = replace(config, architecture=replace(config.architecture, **changed))
     return PlannedRun(budget.name, config, "-".join(words))
+
+
+def varied(
+    budget: Budget, model: str, ranges: Mapping[str, Sequence[Any]]
+) -> dict[tuple[Any, ...], PlannedRun]:
+    """The runs of `model` on the flow with every choice of values of fields, by these values."""
+    (problem,) = budget.problems([FLOW])
+    return {
+        values: planned(budget, problem, model, **dict(zip(ranges, values, strict=True)))
+        for values in product(*map(budget.some, ranges.values()))
+    }
 
 
 # How tags call the fields of networks.
@@ -149,31 +166,18 @@ def filters(budget: Budget) -> list[PlannedRun]:
     return [*filter_runs(budget).values(), *tap_runs(budget).values()]
 
 
-def filter_runs(budget: Budget) -> dict[tuple[int, float], PlannedRun]:
+def filter_runs(budget: Budget) -> dict[tuple[Any, ...], PlannedRun]:
     """Table 2: by N_σ and c_h."""
-    (problem,) = budget.problems([FLOW])
-    upsamplings = budget.some(sorted({n for n, _ in paper.FILTERS}))
-    base = planned(budget, problem, "cno").config.architecture.filter
-    return {
-        (upsampling, half_width): planned(
-            budget,
-            problem,
-            "cno",
-            activation_upsampling=upsampling,
-            filter=replace(base, half_width=half_width),
-        )
-        for upsampling, half_width in product(upsamplings, budget.some(paper.HALF_WIDTHS))
-    }
+    upsamplings = sorted({n for n, _ in paper.FILTERS})
+    return varied(
+        budget, "cno", {"activation_upsampling": upsamplings, "half_width": paper.HALF_WIDTHS}
+    )
 
 
 def tap_runs(budget: Budget) -> dict[int, PlannedRun]:
     """Table 3: by N_tap, the taps at twice the sampling rate; the paper's own number first."""
-    (problem,) = budget.problems([FLOW])
-    base = planned(budget, problem, "cno").config.architecture.filter
-    return {
-        taps: planned(budget, problem, "cno", filter=replace(base, taps=taps // 2))
-        for taps in budget.some(tuple(paper.TAPS))
-    }
+    runs = varied(budget, "cno", {"taps": [taps // 2 for taps in paper.TAPS]})
+    return {2 * taps: run for (taps,), run in runs.items()}
 
 
 SMALL_CNO = {"width": 16}  # 0.82M parameters on the flow
@@ -222,12 +226,8 @@ EFFICIENCY: dict[str, dict[str, tuple[int, ...]]] = {
 
 def efficiency(budget: Budget) -> list[PlannedRun]:
     """CNOs and FNOs of many sizes."""
-    (problem,) = budget.problems([FLOW])
-    return [
-        planned(budget, problem, model, **dict(zip(ranges, values, strict=True)))
-        for model, ranges in EFFICIENCY.items()
-        for values in product(*(budget.some(choices) for choices in ranges.values()))
-    ]
+    series = [varied(budget, model, ranges) for model, ranges in EFFICIENCY.items()]
+    return [run for runs in series for run in runs.values()]
 
 
 @dataclass(frozen=True)

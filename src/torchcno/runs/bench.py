@@ -288,14 +288,13 @@ def select_rows(plan: Plan, only: Sequence[str]) -> dict[str, list[Row]]:
         if not any(fnmatchcase(name, pattern) for name in known):
             raise ValueError(f"nothing to measure is called {pattern!r}; use {', '.join(known)}.")
 
-    def is_wanted(*names: str) -> bool:
-        return not only or any(fnmatchcase(name, pattern) for name in names for pattern in only)
-
-    chosen = {
-        section: [row for row in of_section if is_wanted(section, row.name)]
-        for section, of_section in rows.items()
-    }
-    return {section: of_section for section, of_section in chosen.items() if of_section}
+    chosen: dict[str, list[Row]] = {}
+    for section, of_section in rows.items():
+        for row in of_section:
+            names = (section, row.name)
+            if not only or any(fnmatchcase(name, one) for name in names for one in only):
+                chosen.setdefault(section, []).append(row)
+    return chosen
 
 
 def _warm_up(plan: Plan) -> Row:

@@ -88,5 +88,5 @@ def test_bad_shapes_are_refused():
     with pytest.raises(ValueError, match=r"give \(batch, 2n\)"):
         perturbed(rae2822(), torch.rand(3, 5))
     for position in (0.0, 1.0):
-        with pytest.raises(ValueError, match="between 0 and 1"):
+        with pytest.raises(ValueError, match=f"camber_position is {position}; use"):
             Naca4(camber_position=position)

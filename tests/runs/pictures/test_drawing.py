@@ -32,13 +32,13 @@ def test_a_model_has_its_colour_whatever_stands_beside_it():
     alone, beside = strokes(["CNO"]), strokes(["FNO", "mean", "CNO, best", "small CNO", "CNO"])
     assert alone["CNO"] == beside["CNO"]
     ours = [beside[name] for name in ("CNO", "CNO, best", "small CNO")]
-    assert {stroke.color for stroke in ours} == {MODEL_COLOURS["CNO"]}
-    assert len({stroke.linestyle for stroke in ours}) == 3
+    assert {stroke["color"] for stroke in ours} == {MODEL_COLOURS["CNO"]}
+    assert len({stroke["linestyle"] for stroke in ours}) == 3
 
 
 def test_many_runs_without_a_title_can_be_told_apart():
     names = [f"run {i}" for i in range(12)]
-    assert len(set(strokes(names).values())) == len(names)
+    assert len({tuple(stroke.values()) for stroke in strokes(names).values()}) == len(names)
 
 
 @pytest.mark.parametrize(

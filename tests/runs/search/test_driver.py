@@ -14,6 +14,7 @@ from typing import Any
 
 import optuna
 import pytest
+from optuna.distributions import CategoricalDistribution
 from optuna.study import Study
 from optuna.trial import TrialState
 
@@ -23,7 +24,7 @@ from torchcno.runs.search import driver
 from torchcno.runs.search.driver import Means, run_search
 from torchcno.runs.search.report import best_of, trial_rows, write_report
 from torchcno.runs.search.space import Space
-from torchcno.runs.search.study import SAMPLERS, Search, distributions, open_study
+from torchcno.runs.search.study import SAMPLERS, Search, open_study
 
 SCRIPT = Path(__file__).with_name("small_search.py")
 spec = spec_from_file_location("small_search", SCRIPT)
@@ -228,7 +229,7 @@ def test_tpe_proposes_only_what_counts(data):
     assert 30 <= space.count(99) < 96
     study = optuna.create_study(sampler=SAMPLERS["tpe"](Search(space, "tpe")))
     for _ in range(30):
-        trial = study.ask(distributions(space))
+        trial = study.ask({name: CategoricalDistribution(v) for name, v in space.ranges.items()})
         assert not space.refusal(trial.params)
         study.tell(trial, trial.params["train.learning_rate"])
     late = [trial.params["train.learning_rate"] for trial in study.trials[15:]]

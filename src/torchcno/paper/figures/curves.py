@@ -76,23 +76,13 @@ def draw_ranks(ours: Mapping[str, list[int]], published: Mapping[str, list[int]]
     order = sorted(ours, key=lambda name: -float(np.mean(ours[name])))
     figure, (axes,) = panels(1, width=5.2, height=2.9)
     for y, name in enumerate(order):
-        colour = strokes([name])[name].color
-        for ranks_of, shift, look in ((ours, 0.14, colour), (published, -0.18, INK)):
+        colour = strokes([name])[name]["color"]
+        for ranks_of, level, look in ((ours, y + 0.14, colour), (published, y - 0.18, INK)):
             places, counts = np.unique(ranks_of[name], return_counts=True)
-            axes.scatter(
-                places,
-                np.full(len(places), y + shift),
-                s=14 * counts,
-                color=look,
-                alpha=0.55,
-                lw=0,
-            )
-            axes.plot(
-                [np.mean(ranks_of[name])] * 2,
-                [y + shift - 0.14, y + shift + 0.14],
-                color=look,
-                lw=2.4,
-            )
+            heights = np.full(len(places), level)
+            axes.scatter(places, heights, s=14 * counts, color=look, alpha=0.55, lw=0)
+            mean = np.mean(ranks_of[name])
+            axes.plot([mean] * 2, [level - 0.14, level + 0.14], color=look, lw=2.4)
     axes.set(xlabel="rank; coloured: ours, grey: published", xlim=(0.6, len(order) + 0.4))
     axes.set_yticks(range(len(order)), order)
     axes.set_xticks(range(1, len(order) + 1))
@@ -200,14 +190,15 @@ def draw_scaling(
     for name, errors in series.items():
         stroke, law = chosen[name], fit_law(errors)
         label = name if law is None else f"{name}, r = {law.rate:.2f}"
-        look: Any = {"color": stroke.color, "mfc": stroke.color if stroke.plain else "none"}
+        filled = stroke["color"] if stroke["linestyle"] == "-" else "none"
+        look: Any = {"color": stroke["color"], "mfc": filled}
         axes.loglog(list(errors), list(errors.values()), "o", ms=5, label=label, **look)
         if law is not None:
             inside = np.geomspace(min(errors), max(errors), 20)
-            axes.loglog(inside, [law(n) for n in inside], lw=1.4, **vars(stroke))
+            axes.loglog(inside, [law(n) for n in inside], lw=1.4, **stroke)
     for name, law in published.items():
         label = f"{name} published, r = {law.rate:.2f}"
-        axes.loglog(reach, [law(n) for n in reach], ":", color=chosen[name].color, label=label)
+        axes.loglog(reach, [law(n) for n in reach], ":", color=chosen[name]["color"], label=label)
     axes.set(xlabel="training samples N", ylabel="test error, percent")
     tidy(axes)
     return figure

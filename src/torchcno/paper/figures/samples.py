@@ -98,11 +98,11 @@ def draw_distributions(errors: Mapping[str, Mapping[str, NDArray[Any]]]) -> Figu
         high = max((p.max() for p in percents.values()), default=1.0)
         bins = np.geomspace(low, high * 1.001, 41).tolist()
         for name, stroke in strokes(percents).items():
-            look: Any = {"histtype": "step", "lw": 1.4, **vars(stroke)}
-            if stroke.plain:
-                look = {"color": stroke.color, "alpha": 0.55}
+            look: Any = {"histtype": "step", "lw": 1.4, **stroke}
+            if stroke["linestyle"] == "-":
+                look = {"color": stroke["color"], "alpha": 0.55}
             axes.hist(percents[name], bins, label=name, **look)
-            axes.axvline(float(np.median(percents[name])), lw=1.2, **vars(stroke))
+            axes.axvline(float(np.median(percents[name])), lw=1.2, **stroke)
         axes.set(title=title, xlabel="relative $L^1$ error, percent", xscale="log")
         tidy(axes, legend=False)
     axes_of[0].set_ylabel("samples")

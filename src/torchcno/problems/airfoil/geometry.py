@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Literal
 
 import numpy as np
 import torch
@@ -12,10 +11,9 @@ from scipy.interpolate import CubicSpline
 from torch import Tensor
 
 from torchcno.grids import Grid
-from torchcno.selection import select
+from torchcno.selection import check_options, option, select
 
 Surface = Float[Tensor, "batch point"]
-Amplitudes = Literal["range", "literal"]
 
 # Points along the chord at which surfaces are compared, dense at the nose where they are steep.
 _CHORD_POINTS = 801
@@ -39,16 +37,12 @@ class Naca4(Shape):
     not across the camber line, so that both surfaces are functions of x.
     """
 
-    thickness: float = 0.12  # t
-    camber: float = 0.0  # m
-    camber_position: float = 0.4  # p
+    thickness: float = option(0.12, "thickness (t)")
+    camber: float = option(0.0, "camber (m)")
+    camber_position: float = option(0.4, "where the camber is (p)", above=0, below=1)
 
     def __post_init__(self) -> None:
-        if not 0 < self.camber_position < 1:
-            raise ValueError(
-                f"camber_position = {self.camber_position} must lie between 0 and 1; without "
-                "camber any will do."
-            )
+        check_options(self)
 
     def surfaces(self, x: Float[Tensor, " point"]) -> tuple[Surface, Surface]:
         """See `Shape.surfaces`; a batch of one."""
@@ -161,7 +155,7 @@ AMPLITUDES = {"range": _amplitude_range, "literal": _amplitude_literal}
 
 
 def perturbed(
-    base: Shape, psi: Float[Tensor, "batch coefficients"], amplitudes: Amplitudes = "range"
+    base: Shape, psi: Float[Tensor, "batch coefficients"], amplitudes: str = "range"
 ) -> HicksHenne:
     """`base` with the bumps of ψ ∈ [0, 1]^{2n}, lower surface first:
 

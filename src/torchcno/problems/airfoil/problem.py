@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, get_args
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from torchcno.grids import Grid
 from torchcno.problems.airfoil.euler import FreeStream
 from torchcno.problems.airfoil.geometry import (
-    Amplitudes,
+    AMPLITUDES,
     characteristic,
     crossing,
     perturbed,
@@ -63,8 +63,8 @@ class Airfoil(Problem):
     """
 
     bumps: int = option(10, "bumps per side of the airfoil (n)", least=2)
-    amplitudes: Amplitudes = option(
-        "range", "sizes of the bumps for n other than 10 (a_i)", choices=get_args(Amplitudes)
+    amplitudes: str = option(
+        "range", "sizes of the bumps for n other than 10 (a_i)", choices=AMPLITUDES
     )
     window: tuple[tuple[float, float], tuple[float, float]] = option(
         ((-0.3125, 0.9375), (-0.129, 1.121)), "what networks see, in chords: (y, x) from, to"

@@ -6,7 +6,6 @@ for the host unless the batch is large; captured in a CUDA graph they do not.
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -25,7 +24,7 @@ class Replayed:
     """
 
     def __init__(self, march: March) -> None:
-        self._eager = march
+        self._eager = march  # a graph knows addresses alone: the march owns the memory behind them
         self._next: March | None = None
 
     def __call__(self, state: Tensor, cfl: float | Tensor) -> Tensor:
@@ -44,25 +43,16 @@ class Replayed:
         return self._next(state, cfl)
 
 
-@dataclass(frozen=True)
-class _Captured:
-    """A graph and the memory that it reads from and writes to."""
-
-    graph: torch.cuda.CUDAGraph
-    state: Tensor
-    cfl: Tensor
-    result: Tensor
-
-    def __call__(self, state: Tensor, cfl: float | Tensor) -> Tensor:
-        self.state.copy_(state)
-        self.cfl.fill_(cfl)
-        self.graph.replay()
-        return self.result.clone()  # the next replay overwrites it
-
-
-def _capture(march: March, state: Tensor) -> _Captured:
-    graph = torch.cuda.CUDAGraph()
-    state, cfl = torch.empty_like(state), state.new_empty(())
+def _capture(march: March, like: Tensor) -> March:
+    """`march` as a graph, with the memory that it reads from and writes to."""
+    graph, state, cfl = torch.cuda.CUDAGraph(), torch.empty_like(like), like.new_empty(())
     with torch.cuda.device(state.device), capturing(graph):
         result = march(state, cfl)
-    return _Captured(graph, state, cfl, result)
+
+    def replay(now: Tensor, number: float | Tensor) -> Tensor:
+        state.copy_(now)
+        cfl.fill_(number)
+        graph.replay()
+        return result.clone()  # the next replay overwrites it
+
+    return replay

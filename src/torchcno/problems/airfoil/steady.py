@@ -274,35 +274,23 @@ class SteadyFlow:
 
     def notes(self) -> tuple[str, ...]:
         """A line a sample on what became of it; empty where it converged."""
-        figures = zip(
-            self.converged.tolist(),
-            self.mesh.crossed.tolist(),
-            self.mesh.valid.tolist(),
-            self.lift.tolist(),
-            self.lift_drift.tolist(),
-            self.residual.tolist(),
-            self.cycles.tolist(),
-            strict=True,
-        )
         return tuple(
-            "" if figure[0] else f"sample {k}: {_complaint(*figure[1:])}"
-            for k, figure in enumerate(figures)
+            "" if converged else f"sample {k}: {self._complaint(k)}"
+            for k, converged in enumerate(self.converged.tolist())
         )
 
-
-def _complaint(
-    crossed: bool, valid: bool, lift: float, drift: float, fall: float, cycles: int
-) -> str:
-    if crossed:
-        return "the surfaces cross; use a shape with y_lower < y_upper."
-    if not valid:
-        return "the mesh has cells of negative area; use a smoother nose or more cells."
-    if lift != lift:  # NaN
-        return f"the flow ran into a vacuum within {cycles} cycles; use a smaller cfl."
-    return (
-        f"not settled in {cycles} cycles: lift still moves by {drift:.1e}, the residual fell to "
-        f"{fall:.1e}; use more cycles or a smaller cfl."
-    )
+    def _complaint(self, k: int) -> str:
+        cycles = self.cycles[k].item()
+        if self.mesh.crossed[k]:
+            return "the surfaces cross; use a shape with y_lower < y_upper."
+        if not self.mesh.valid[k]:
+            return "the mesh has cells of negative area; use a smoother nose or more cells."
+        if self.lift[k].isnan():
+            return f"the flow ran into a vacuum within {cycles} cycles; use a smaller cfl."
+        return (
+            f"not settled in {cycles} cycles: lift still moves by {self.lift_drift[k].item():.1e}, "
+            f"the residual fell to {self.residual[k].item():.1e}; use more cycles or a smaller cfl."
+        )
 
 
 @torch.no_grad()

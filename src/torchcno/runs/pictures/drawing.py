@@ -38,21 +38,9 @@ COLOURS = ("#c9a400", "#1aa5b8", "#d0458b", "#8a6d3b", "#6b7bd6")
 WIDEST = 30  # letters of a name
 
 
-@dataclass(frozen=True)
-class Stroke:
-    """How the line of one name is drawn."""
-
-    color: str
-    linestyle: str = "-"
-
-    @property
-    def plain(self) -> bool:
-        """Whether it is a model's first line."""
-        return self.linestyle == "-"
-
-
-MODEL_STROKES = {
-    form.format(model): Stroke(colour, line)
+Stroke = dict[str, Any]  # how the line of one name is drawn: `color` and `linestyle`
+MODEL_STROKES: dict[str, Stroke] = {
+    form.format(model): {"color": colour, "linestyle": line}
     for model, colour in MODEL_COLOURS.items()
     for form, line in MODEL_LINES.items()
 }
@@ -60,14 +48,15 @@ MODEL_STROKES = {
 
 def strokes(names: Iterable[str]) -> dict[str, Stroke]:
     """A stroke for every name: that of its model, or one of those that are left."""
-    rest = cycle(Stroke(colour, line) for line, colour in product(("-", "--", "-."), COLOURS))
+    others = product(MODEL_LINES.values(), COLOURS)
+    rest = cycle({"color": colour, "linestyle": line} for line, colour in others)
     return {name: MODEL_STROKES.get(name) or next(rest) for name in names}
 
 
 def line_looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """How the line of each name is drawn where its points are marked."""
     return {
-        name: {"marker": "o", "ms": 4, "label": short_name(name), **vars(stroke)}
+        name: {"marker": "o", "ms": 4, "label": short_name(name), **stroke}
         for name, stroke in strokes(names).items()
     }
 
@@ -137,7 +126,7 @@ def curves(
     """Named lines of (x, y) on a logarithmic y axis."""
     figure, (axes,) = panels(1, width=6.5, height=2.8)
     for name, stroke in strokes(lines).items():
-        axes.semilogy(*map(np.asarray, lines[name]), label=name, lw=1.6, **vars(stroke))
+        axes.semilogy(*map(np.asarray, lines[name]), label=name, lw=1.6, **stroke)
     axes.set(xlabel=x_label, ylabel=y_label)
     tidy(axes)
     return figure

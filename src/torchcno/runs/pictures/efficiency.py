@@ -52,7 +52,7 @@ def draw_efficiency(models: Mapping[str, Sequence[Size]]) -> Figure:
                 there = [s for s in shown if axes is by_size or s.device == device]
                 if there:
                     x, y = [getattr(s, field) for s in there], [s.error for s in there]
-                    axes.loglog(x, y, color=stroke.color, ls="none", **look)
+                    axes.loglog(x, y, color=stroke["color"], ls="none", **look)
     by_size.set(xlabel="parameters", ylabel="validation error, percent")
     by_time.set(xlabel=", ".join(filter(None, ("seconds an epoch", device))))
     tidy(by_size)

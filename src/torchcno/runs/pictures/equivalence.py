@@ -103,7 +103,7 @@ def _draw_layers(figure: SubFigure, audits: Sequence[Audit]) -> None:
         shares = [max(layer.folded, ROUNDING) for layer in audit.layers]
         resampling = [layer.size_in != layer.size_out for layer in audit.layers]
         hatches = ["//" if changes else "" for changes in resampling]
-        colour = chosen[audit.name].color
+        colour = chosen[audit.name]["color"]
         axes.bar(range(len(shares)), shares, color=colour, hatch=hatches, edgecolor="white", lw=0)
         axes.set(
             title=short_name(audit.name), xlabel="layer, in the order of running", yscale="log"

@@ -90,8 +90,8 @@ class ValidSampler(TPESampler):
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """All ranges."""
-        return distributions(self.space)
+        """All ranges, as Optuna knows them."""
+        return {n: CategoricalDistribution(values) for n, values in self.space.ranges.items()}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -106,11 +106,6 @@ class ValidSampler(TPESampler):
             if not self.space.refusal(choice):
                 return choice
         return self.space.draw(self.space.base.seed, trial.number)
-
-
-def distributions(space: Space) -> dict[str, BaseDistribution]:
-    """The ranges as Optuna knows them."""
-    return {name: CategoricalDistribution(values) for name, values in space.ranges.items()}
 
 
 SAMPLERS: dict[str, Callable[[Search], BaseSampler]] = {
