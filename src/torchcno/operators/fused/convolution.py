@@ -44,9 +44,10 @@ def convolve(x: Tensor, convolution: Convolution, with_bias: bool = True) -> Ten
 def _extended(x: Tensor, convolution: Convolution) -> tuple[Tensor, int]:
     """`Convolution.extended`, by one program where there is one."""
     margin = convolution.weight.shape[-1] // 2
-    if convolution.boundary == "zero" or margin == 0 or not margins.is_supported(x):
+    boundaries = convolution.boundaries
+    if set(boundaries) == {"zero"} or margin == 0 or not margins.is_supported(x):
         return convolution.extended(x)
-    return margins.extend_plane(x, margin, (convolution.boundary,) * 2), 0
+    return margins.extend_plane(x, margin, boundaries), 0
 
 
 def fill_blocks(

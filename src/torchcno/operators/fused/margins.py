@@ -26,7 +26,7 @@ def is_supported(x: Tensor) -> bool:
     )
 
 
-def extend_plane(x: Tensor, margin: int, boundaries: tuple[str, str]) -> Tensor:
+def extend_plane(x: Tensor, margin: int, boundaries: tuple[str, ...]) -> Tensor:
     """x with `margin` points of its continuation on all sides; a boundary an axis."""
     y: Tensor = _ExtendPlane.apply(x, margin, boundaries)
     return y
@@ -36,7 +36,7 @@ class _ExtendPlane(torch.autograd.Function):
     """E x, and Eᵀ."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, margin: int, boundaries: tuple[str, str]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, margin: int, boundaries: tuple[str, ...]) -> Tensor:
         ctx.how = margin, boundaries
         return launch("extend", x, margin, boundaries)
 
@@ -51,7 +51,7 @@ class _FoldPlane(torch.autograd.Function):
     """Eᵀ y, and E: a gradient may be differentiated again."""
 
     @staticmethod
-    def forward(ctx: Any, dy: Tensor, margin: int, boundaries: tuple[str, str]) -> Tensor:
+    def forward(ctx: Any, dy: Tensor, margin: int, boundaries: tuple[str, ...]) -> Tensor:
         ctx.how = margin, boundaries
         return launch("fold", dy, margin, boundaries)
 
@@ -61,7 +61,7 @@ class _FoldPlane(torch.autograd.Function):
         return y, None, None
 
 
-def launch(program: str, x: Tensor, margin: int, boundaries: tuple[str, str]) -> Tensor:
+def launch(program: str, x: Tensor, margin: int, boundaries: tuple[str, ...]) -> Tensor:
     """E x ("extend") or Eᵀ x ("fold") by a Triton program, in the memory format of x."""
     from torchcno.operators.fused import triton_margins
 
