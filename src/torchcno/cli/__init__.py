@@ -11,7 +11,7 @@ from importlib.metadata import version
 # its docstring its help; the modules import torch inside the functions, so that help is quick.
 VERBS = (
     *("problems", "generate", "train", "resume", "search", "evaluate", "predict", "export"),
-    *("audit", "study", "report", "bench", "demo"),
+    *("audit", "playground", "study", "report", "bench", "demo"),
 )
 
 MISSED, BAD_INPUT, DIVERGED, INTERRUPTED = 1, 2, 3, 130

@@ -92,18 +92,29 @@ class NavierStokes(Problem):
 
     def sample_inputs(self, grid: Grid, n: int, generator: Generator) -> Tensor:
         """Random perturbed layers: (n, [u, v], y, x)."""
+        (n_points, _) = grid.shape
+        x = grid.resized(2 * n_points, 2 * n_points).axis(1)
+        return self.layers(self.sample_displacements(n, x, generator), grid)
+
+    def sample_displacements(
+        self, n: int, x: Float[Tensor, " x"], generator: Generator
+    ) -> Float[Tensor, "n x"]:
+        """σ_δ of `n` random curves at the points `x`."""
         alpha = uniform((0.0, 1.0), n, self.p, 1, generator=generator)
         beta = uniform((0.0, 2 * math.pi), n, self.p, 1, generator=generator)
+        k = torch.arange(1, self.p + 1, dtype=torch.float64)[:, None]
+        return self.delta * (alpha * torch.sin(2 * math.pi * k * x - beta)).sum(1)
+
+    def layers(self, sigma: Float[Tensor, "n x2"], grid: Grid) -> Float[Tensor, "n 2 y x"]:
+        """The velocity of layers that are displaced by σ, given at twice the points of `grid`."""
         (n_points, _) = grid.shape
         # tanh is not band-limited: on twice the points what folds back is below 1e-5.
-        y, x = grid.resized(2 * n_points, 2 * n_points).mesh()
-        k = torch.arange(1, self.p + 1, dtype=torch.float64)[:, None]
-        sigma = self.delta * (alpha * torch.sin(2 * math.pi * k * x[0] - beta)).sum(1)
+        y, _ = grid.resized(2 * n_points, 2 * n_points).mesh()
         distance = ((y + sigma[:, None, :] - self.centre + 0.5) % 1.0 - 0.5).abs()
         u = torch.tanh(2 * math.pi / self.rho * (self.offset - distance))
         flow = torus_flow(n_points, u.device)
-        layers = torch.stack([u, torch.zeros_like(u)], dim=1)
-        return flow.velocity(*flow.vorticity(layers), n_points)
+        both = torch.stack([u, torch.zeros_like(u)], dim=1)
+        return flow.velocity(*flow.vorticity(both), n_points)
 
     def solve(self, inputs: Tensor) -> Tensor:
         """(u, v) at time T."""

@@ -38,7 +38,7 @@ class _Transport(Problem):
 
     def sample_inputs(self, grid: Grid, n: int, generator: Generator) -> Tensor:
         """Random initial data f: (n, [on D, on D − vT], y, x)."""
-        return self.states(self._draw(n, generator), grid)
+        return self.states(self.sample_shapes(n, generator), grid)
 
     def states(self, parameters: Float[Tensor, "n 3"], grid: Grid) -> Float[Tensor, "n 2 y x"]:
         """The states of the shapes with centres (μ_x, μ_y) and sizes `parameters`."""
@@ -57,7 +57,7 @@ class _Transport(Problem):
         return fields[:, :1]
 
     @abstractmethod
-    def _draw(self, n: int, generator: Generator) -> Float[Tensor, "n 3"]:
+    def sample_shapes(self, n: int, generator: Generator) -> Float[Tensor, "n 3"]:
         """The centre (μ_x, μ_y) and the size of n shapes."""
 
     @abstractmethod
@@ -89,7 +89,8 @@ class SmoothTransport(_Transport):
         """`fields`, which are made on the grid of the data, each with the largest value 1."""
         return fields / fields.amax((-2, -1), keepdim=True)
 
-    def _draw(self, n: int, generator: Generator) -> Tensor:
+    def sample_shapes(self, n: int, generator: Generator) -> Tensor:
+        """Centres and sizes, each uniform."""
         return _centres_and(self.variance, self.centre, n, generator)
 
     def _profile(self, y: Tensor, x: Tensor, parameters: Tensor) -> Tensor:
@@ -135,7 +136,8 @@ class DiscontinuousTransport(_Transport):
         grid = self.grid(resolution)
         return grid.resized(*(2 * n for n in grid.shape))
 
-    def _draw(self, n: int, generator: Generator) -> Tensor:
+    def sample_shapes(self, n: int, generator: Generator) -> Tensor:
+        """Centres and sizes, each uniform."""
         return _centres_and(self.radius, self.centre, n, generator)
 
     def _profile(self, y: Tensor, x: Tensor, parameters: Tensor) -> Tensor:

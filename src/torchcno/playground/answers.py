@@ -1,0 +1,290 @@
+"""What the page asks for: an input from a scene, the networks' answers, the truth, the doubt."""
+
+import json
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from torchcno.grids import Grid
+from torchcno.playground.scenes import EASELS, MOST_SPOTS, UNKNOWN, Easel, Scene, check_range
+from torchcno.problems import PROBLEMS, Problem
+from torchcno.runs.folder import RunFolder
+from torchcno.runs.operator import TrainedOperator
+from torchcno.runs.plain import convert, from_plain
+
+FRACTIONS = (0.375, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0)  # of the training resolution
+COARSEST, FINEST = 16, 256
+LARGEST_SHIFT = 2.0  # grid steps
+MOST_NETWORKS = 8
+
+Plane = Float[Tensor, "batch channel y x"]
+Move = Callable[[Plane], Plane]
+
+
+def flow_mirror(axes: Sequence[int]) -> Move:
+    """A mirror image of a plane velocity u or (u, v): what points along the mirror's normal turns.
+
+    Its own inverse.
+    """
+    signs = torch.tensor([-1.0 if axis in axes else 1.0 for axis in (-1, -2)])[:, None, None]
+    return lambda w: w.flip(axes) * signs[: w.shape[1]].to(w)
+
+
+def square_moves(exchange: bool, mirrors: Sequence[Sequence[int]]) -> list[tuple[Move, Move]]:
+    """Mirror images along `mirrors`, each with and without axes exchanged; and their inverses."""
+    moves: list[tuple[Move, Move]] = []
+    for axes in mirrors:
+        moves.append((lambda u, axes=axes: u.flip(axes), lambda u, axes=axes: u.flip(axes)))
+        if exchange:
+            there = lambda u, axes=axes: u.flip(axes).mT  # noqa: E731
+            back = lambda u, axes=axes: u.mT.flip(axes)  # noqa: E731
+            moves.append((there, back))
+    return moves
+
+
+_MIRRORS = ([], [-1], [-2], [-1, -2])
+# Symmetries of a solution operator: pairs (g, g⁻¹) with G(g u) = g G(u), the identity first.
+SYMMETRIES: dict[str, list[tuple[Move, Move]]] = {
+    "none": [],
+    "exchange": square_moves(True, [[]]),
+    "square": square_moves(True, _MIRRORS),
+    "reflections": [(flow_mirror(axes), flow_mirror(axes)) for axes in _MIRRORS],
+}
+
+
+@dataclass(frozen=True)
+class View:
+    """How a scene is looked at: a request of the page."""
+
+    scene: Mapping[str, Any] = field(default_factory=dict)
+    resolution: int = 64  # points along the longest axis
+    shift: float = 0.0  # of the input to the right, in grid steps
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0  # of `deal` alone
+
+    def __post_init__(self) -> None:
+        check_range("the resolution", self.resolution, COARSEST, FINEST)
+        check_range("the shift", self.shift, -LARGEST_SHIFT, LARGEST_SHIFT)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Fields for the page, and what there is to say about them."""
+
+    fields: Mapping[str, Plane] = field(default_factory=dict)
+    words: Mapping[str, Any] = field(default_factory=dict)
+
+    def pack(self) -> bytes:
+        """The length of a JSON header, the header, and the fields as little-endian float32."""
+        shapes = {name: list(u.shape[1:]) for name, u in self.fields.items()}
+        header = json.dumps({"fields": shapes, **self.words}, allow_nan=False).encode()
+        header += b" " * (-len(header) % 4)  # so that what follows is aligned
+        planes = [u[0].to(torch.float32).contiguous().numpy() for u in self.fields.values()]
+        parts = [plane.astype("<f4", copy=False).tobytes() for plane in planes]
+        return struct.pack("<I", len(header)) + header + b"".join(parts)
+
+
+class Playground:
+    """Trained networks of one problem, and its solver."""
+
+    def __init__(self, networks: Mapping[str, TrainedOperator], problem: Problem | None) -> None:
+        self.networks = dict(networks)
+        self.problem = problem
+        first = next(iter(networks.values()))
+        self.grid = first.grid
+        self.easel: Easel = UNKNOWN if problem is None else EASELS[problem.name]
+        scaling = first.normalization
+        self.unit = (scaling.input_max - scaling.input_min) / 2
+        self.base = {"middle": (scaling.input_max + scaling.input_min) / 2}
+
+    @property
+    def resolutions(self) -> list[int]:
+        """The resolutions that the page offers, training's among them."""
+        n = max(self.grid.shape)
+        offered = {2 * round(n * fraction / 2) for fraction in FRACTIONS} | {n}
+        return sorted(m for m in offered if COARSEST <= m <= FINEST or m == n)
+
+    def setup(self) -> dict[str, Any]:
+        """What the page has to know before anything is drawn."""
+        problem, name = self.problem, next(iter(self.networks.values())).problem
+        words = (problem.__doc__ or "") if problem else f"{name}: input ↦ output"
+        title, _, equation = words.partition("\n")[0].partition(": ")
+        return {
+            "problem": name,
+            "title": title,
+            "equation": equation,
+            "hint": self.easel.hint,
+            "kind": self.easel.scene.kind,
+            "spots": MOST_SPOTS,
+            "labels": [problem.input_label, problem.output_label] if problem else ["input", "output"],
+            "truth": problem is not None,
+            "doubt": len(SYMMETRIES[self.easel.symmetry]) > 1,
+            "constants": self._constants(),
+            "networks": [
+                {
+                    "name": name,
+                    "model": operator.model,
+                    "parameters": sum(p.numel() for p in operator.network.parameters()),
+                }
+                for name, operator in self.networks.items()
+            ],
+            "resolution": max(self.grid.shape),
+            "resolutions": self.resolutions,
+            "extent": [list(axis) for axis in self.grid.extent],
+            "scene": self.deal(View()).words["scene"],
+        }
+
+    def _constants(self) -> list[dict[str, Any]]:
+        """The sliders: where the training lay, and how far they go."""
+        kinds = get_type_hints(type(self.problem))
+        helps = {f.name: f.metadata.get("help", f.name) for f in fields(self.problem)} if self.problem else {}
+        return [
+            {
+                "name": name,
+                "help": helps[name],
+                "trained": getattr(self.problem, name),
+                "ood": self.problem.ood.get(name) if self.problem else None,
+                "low": low,
+                "high": high,
+                "whole": kinds[name] is int,
+            }
+            for name, (low, high) in self.easel.constants.items()
+        ]
+
+    def deal(self, view: View) -> Reply:
+        """A random scene."""
+        check_range("the seed", view.seed, 0, 2**31 - 1)
+        scene = self.easel.scene.deal(self._problem(view), view.seed)
+        return Reply(words={"scene": {f.name: getattr(scene, f.name) for f in fields(scene)}})
+
+    def answer(self, view: View) -> Reply:
+        """The input and what each network makes of it; why not, where one refuses it."""
+        state, problem = self._state(view), self._problem(view)
+        inputs = self._seen(problem, state, view.resolution)
+        found: dict[str, Plane] = {"input": inputs}
+        refused: dict[str, str] = {}
+        for i, operator in enumerate(self.networks.values()):
+            try:
+                found[f"answer {i}"] = operator.predict(inputs)
+            except ValueError as error:
+                refused[str(i)] = str(error)
+        return Reply(found, {"refused": refused})
+
+    def truth(self, view: View) -> Reply:
+        """What the solver says, and where it counts."""
+        problem = self._problem(view)
+        if problem is None:
+            raise ValueError("there is no solver for these data; only the networks answer.")
+        state = self._state(view)
+        truth = self._seen(problem, problem.solve(state), view.resolution)
+        found = {"truth": truth}
+        counts = problem.mask(self._seen(problem, state, view.resolution))
+        if counts is not None:
+            found["counts"] = counts.to(truth)
+        return Reply(found)
+
+    def doubt(self, view: View) -> Reply:
+        """How much each network's answer changes where the truth does not: the spread of
+        g⁻¹ N(g u) over the symmetries g of the solution operator.
+        """
+        moves = SYMMETRIES[self.easel.symmetry]
+        inputs = self._seen(self._problem(view), self._state(view), view.resolution)
+        found: dict[str, Plane] = {}
+        for i, operator in enumerate(self.networks.values()):
+            if not moves or inputs.shape[-1] != inputs.shape[-2]:
+                continue
+            try:
+                moved = operator.predict(torch.cat([there(inputs) for there, _ in moves]))
+            except ValueError:
+                continue  # `answer` says why
+            images = [back(one) for (_, back), one in zip(moves, moved.split(1), strict=True)]
+            found[f"doubt {i}"] = torch.cat(images).std(0, keepdim=True)
+        return Reply(found)
+
+    def _problem(self, view: View) -> Any:
+        """The problem with the constants of the page."""
+        if self.problem is None:
+            return None
+        hints, values = get_type_hints(type(self.problem)), {}
+        for name, value in view.constants.items():
+            if name not in self.easel.constants:
+                raise ValueError(f"the page has no constant {name!r}.")
+            values[name] = convert(value, hints[name], name)
+            check_range(name, values[name], *self.easel.constants[name])
+        return replace(self.problem, **values)
+
+    def _state(self, view: View) -> Tensor:
+        """The state of the scene, on the solver's grid."""
+        problem = self._problem(view)
+        kind = self.easel.scene
+        scene: Scene = from_plain(kind, view.scene, "scene")
+        if problem is None:
+            scene = replace(scene, **self.base)
+        shape = self._shape(view.resolution)
+        grid = self.grid.resized(*shape)
+        step = grid.spacing[-1]
+        fine = grid if problem is None else problem.solver_grid(view.resolution)
+        *others, (start, end) = fine.extent
+        moved = view.shift * step  # to sample f(x − s) is to sample f on the grid moved by −s
+        shifted = Grid(fine.shape, fine.layout, (*others, (start - moved, end - moved)))
+        state = scene.state(problem, shifted, self.unit)
+        if not torch.isfinite(state).all():
+            raise ValueError("the input is not finite; draw something smaller.")
+        return state
+
+    def _shape(self, resolution: int) -> tuple[int, ...]:
+        """`resolution` points along the longest axis, and the others in proportion."""
+        longest = max(self.grid.shape)
+        return tuple(max(2, round(n * resolution / longest)) for n in self.grid.shape)
+
+    def _seen(self, problem: Any, states: Tensor, resolution: int) -> Plane:
+        """What networks see of states."""
+        seen = states if problem is None else problem.restrict(problem.observe(states), resolution)
+        if not torch.isfinite(seen).all():
+            raise ValueError("nothing of the input is left in the picture; move it back.")
+        return seen
+
+
+def open_playground(folders: Sequence[Path]) -> Playground:
+    """The networks of run folders, all of one problem."""
+    if len(folders) > MOST_NETWORKS:
+        raise ValueError(f"{len(folders)} runs do not fit on the page; give {MOST_NETWORKS} at most.")
+    networks: dict[str, TrainedOperator] = {}
+    problem: Problem | None = None
+    for folder in folders:
+        operator = RunFolder(folder).operator()
+        first = next(iter(networks.values()), operator)
+        if operator.problem != first.problem or operator.grid.layout != first.grid.layout:
+            raise ValueError(
+                f"{folder} is of {operator.problem} and {folders[0]} of {first.problem}; give runs "
+                "of one problem."
+            )
+        if len(operator.grid.shape) != 2:
+            raise ValueError(f"{folder} is of fields in {len(operator.grid.shape)} dimensions; the "
+                             "page draws two.")
+        networks[_free_name(operator, folder, networks)] = operator
+    first = next(iter(networks.values()))
+    if first.problem in PROBLEMS:
+        run = RunFolder(folders[0])
+        has_config = run.config_file.is_file()
+        problem = run.config().problem if has_config else PROBLEMS[first.problem]()
+    channels = first.network.config.in_channels  # type: ignore[union-attr]
+    if problem is None and channels != 1:
+        raise ValueError(
+            f"{folders[0]} takes {channels} input channels, and the page draws one; use "
+            "`cno predict`."
+        )
+    return Playground(networks, problem)
+
+
+def _free_name(operator: TrainedOperator, folder: Path, taken: Mapping[str, Any]) -> str:
+    """What the page calls a network: its model, and its folder where two share one."""
+    names = (operator.model, f"{operator.model} {folder.name}", f"{operator.model} {folder}")
+    free = (name for name in names if name not in taken)
+    return next(free, f"{operator.model} {len(taken) + 1}")
