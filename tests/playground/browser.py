@@ -82,7 +82,15 @@ class Browser:
     def mouse(self, kind: str, x: float, y: float) -> None:
         pressed = 0 if kind == "mouseReleased" else 1
         button = {} if kind == "mouseMoved" else {"clickCount": 1}
-        self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=pressed, **button)
+        self.call(
+            "Input.dispatchMouseEvent",
+            type=kind,
+            x=x,
+            y=y,
+            button="left",
+            buttons=pressed,
+            **button,
+        )
 
     def drag(self, places: list[tuple[float, float]], pause: float = 0.0) -> None:
         """Press at the first place, move over the others, let go at the last."""
@@ -105,7 +113,13 @@ class Browser:
         return x, y
 
     def resize(self, width: int, height: int, scale: float = 1) -> None:
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=width < 600)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=scale,
+            mobile=width < 600,
+        )
 
     def prefer(self, scheme: str) -> None:
         """Light or dark."""

@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import Annotated
 
-from torchcno.cli.arguments import check_target, describe
+from torchcno.cli.arguments import describe
 
 
 def playground(
     runs: Annotated[
-        tuple[str, ...], describe("run folders, or names of networks that come with torchcno", "poisson")
+        tuple[str, ...],
+        describe("run folders, or names of networks that come with torchcno", "poisson"),
     ] = (),
     /,
     *,

@@ -2,17 +2,17 @@
 
 import json
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from torchcno.grids import Grid
 from torchcno.playground.scenes import EASELS, MOST_SPOTS, UNKNOWN, Easel, Scene, check_range
+from torchcno.playground.symmetries import SYMMETRIES, Plane
 from torchcno.problems import PROBLEMS, Problem
 from torchcno.runs.folder import RunFolder
 from torchcno.runs.operator import TrainedOperator
@@ -22,40 +22,6 @@ FRACTIONS = (0.375, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0)  # of the training
 COARSEST, FINEST = 16, 256
 LARGEST_SHIFT = 2.0  # grid steps
 MOST_NETWORKS = 8
-
-Plane = Float[Tensor, "batch channel y x"]
-Move = Callable[[Plane], Plane]
-
-
-def flow_mirror(axes: Sequence[int]) -> Move:
-    """A mirror image of a plane velocity u or (u, v): what points along the mirror's normal turns.
-
-    Its own inverse.
-    """
-    signs = torch.tensor([-1.0 if axis in axes else 1.0 for axis in (-1, -2)])[:, None, None]
-    return lambda w: w.flip(axes) * signs[: w.shape[1]].to(w)
-
-
-def square_moves(exchange: bool, mirrors: Sequence[Sequence[int]]) -> list[tuple[Move, Move]]:
-    """Mirror images along `mirrors`, each with and without axes exchanged; and their inverses."""
-    moves: list[tuple[Move, Move]] = []
-    for axes in mirrors:
-        moves.append((lambda u, axes=axes: u.flip(axes), lambda u, axes=axes: u.flip(axes)))
-        if exchange:
-            there = lambda u, axes=axes: u.flip(axes).mT  # noqa: E731
-            back = lambda u, axes=axes: u.mT.flip(axes)  # noqa: E731
-            moves.append((there, back))
-    return moves
-
-
-_MIRRORS = ([], [-1], [-2], [-1, -2])
-# Symmetries of a solution operator: pairs (g, g⁻¹) with G(g u) = g G(u), the identity first.
-SYMMETRIES: dict[str, list[tuple[Move, Move]]] = {
-    "none": [],
-    "exchange": square_moves(True, [[]]),
-    "square": square_moves(True, _MIRRORS),
-    "reflections": [(flow_mirror(axes), flow_mirror(axes)) for axes in _MIRRORS],
-}
 
 
 @dataclass(frozen=True)
@@ -122,7 +88,9 @@ class Playground:
             "hint": self.easel.hint,
             "kind": self.easel.scene.kind,
             "spots": MOST_SPOTS,
-            "labels": [problem.input_label, problem.output_label] if problem else ["input", "output"],
+            "labels": [problem.input_label, problem.output_label]
+            if problem
+            else ["input", "output"],
             "truth": problem is not None,
             "doubt": len(SYMMETRIES[self.easel.symmetry]) > 1,
             "constants": self._constants(),
@@ -143,7 +111,11 @@ class Playground:
     def _constants(self) -> list[dict[str, Any]]:
         """The sliders: where the training lay, and how far they go."""
         kinds = get_type_hints(type(self.problem))
-        helps = {f.name: f.metadata.get("help", f.name) for f in fields(self.problem)} if self.problem else {}
+        helps = (
+            {f.name: f.metadata.get("help", f.name) for f in fields(self.problem)}
+            if self.problem
+            else {}
+        )
         return [
             {
                 "name": name,
@@ -190,21 +162,20 @@ class Playground:
         return Reply(found)
 
     def doubt(self, view: View) -> Reply:
-        """How much each network's answer changes where the truth does not: the spread of
-        g⁻¹ N(g u) over the symmetries g of the solution operator.
+        """How much an answer changes where the truth does not: the spread of g⁻¹ N(g u).
+
+        Over the symmetries g of the solution operator, a field per network.
         """
-        moves = SYMMETRIES[self.easel.symmetry]
+        group = SYMMETRIES[self.easel.symmetry]
         inputs = self._seen(self._problem(view), self._state(view), view.resolution)
         found: dict[str, Plane] = {}
         for i, operator in enumerate(self.networks.values()):
-            if not moves or inputs.shape[-1] != inputs.shape[-2]:
-                continue
             try:
-                moved = operator.predict(torch.cat([there(inputs) for there, _ in moves]))
+                moved = operator.predict(torch.cat([g.apply(inputs) for g in group]))
             except ValueError:
                 continue  # `answer` says why
-            images = [back(one) for (_, back), one in zip(moves, moved.split(1), strict=True)]
-            found[f"doubt {i}"] = torch.cat(images).std(0, keepdim=True)
+            images = [g.undo(one) for g, one in zip(group, moved.split(1), strict=True)]
+            found[f"doubt {i}"] = torch.cat(images).std(0, correction=0, keepdim=True)
         return Reply(found)
 
     def _problem(self, view: View) -> Any:
@@ -254,7 +225,9 @@ class Playground:
 def open_playground(folders: Sequence[Path]) -> Playground:
     """The networks of run folders, all of one problem."""
     if len(folders) > MOST_NETWORKS:
-        raise ValueError(f"{len(folders)} runs do not fit on the page; give {MOST_NETWORKS} at most.")
+        raise ValueError(
+            f"{len(folders)} runs do not fit on the page; give {MOST_NETWORKS} at most."
+        )
     networks: dict[str, TrainedOperator] = {}
     problem: Problem | None = None
     for folder in folders:
@@ -266,8 +239,10 @@ def open_playground(folders: Sequence[Path]) -> Playground:
                 "of one problem."
             )
         if len(operator.grid.shape) != 2:
-            raise ValueError(f"{folder} is of fields in {len(operator.grid.shape)} dimensions; the "
-                             "page draws two.")
+            raise ValueError(
+                f"{folder} is of fields in {len(operator.grid.shape)} dimensions; the "
+                "page draws two."
+            )
         networks[_free_name(operator, folder, networks)] = operator
     first = next(iter(networks.values()))
     if first.problem in PROBLEMS:

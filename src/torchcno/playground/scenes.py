@@ -132,9 +132,7 @@ class Materials(Spots):
         """The materials, where the paint is thicker than half a unit."""
         paint = self.drawn(grid)
         below = self.background(problem, grid).clamp(min=problem.low)
-        return torch.where(
-            paint > 0.5, problem.high, torch.where(paint < -0.5, problem.low, below)
-        )
+        return torch.where(paint > 0.5, problem.high, torch.where(paint < -0.5, problem.low, below))
 
 
 @dataclass(frozen=True)
@@ -167,7 +165,9 @@ class Layers(Scene):
         """A curve of the training data."""
         x = torch.arange(CURVE_POINTS, dtype=torch.float64) / CURVE_POINTS
         unscaled = replace(problem, delta=1.0)
-        return cls(tuple(unscaled.sample_displacements(1, x, Generator().manual_seed(seed))[0].tolist()))
+        return cls(
+            tuple(unscaled.sample_displacements(1, x, Generator().manual_seed(seed))[0].tolist())
+        )
 
     def state(self, problem: NavierStokes, grid: Grid, unit: float) -> State:
         """The velocity of the layers."""

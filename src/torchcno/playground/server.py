@@ -9,10 +9,10 @@ A request is answered where all of this holds:
 - its body is JSON of at most 64 KiB.
 """
 
+import contextlib
 import hmac
 import json
 import secrets
-import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +44,8 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+
+FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class Refusal(Exception):  # noqa: N818
@@ -94,7 +96,9 @@ class PlaygroundServer(ThreadingHTTPServer):
             "truth": (solver, playground.truth),
             "deal": (networks, playground.deal),
         }
-        page = render_page(playground.setup())
+        setup = playground.setup()
+        playground.answer(View(setup["scene"], setup["resolution"]))  # what compiles, compiles now
+        page = render_page(setup)
         self.files = {"": (page, "text/html; charset=utf-8"), **ASSETS}
         self._connections = threading.BoundedSemaphore(MOST_CONNECTIONS)
         super().__init__((HOST, port), Handler)
@@ -109,6 +113,8 @@ class PlaygroundServer(ThreadingHTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """A thread for the connection, while there are not too many."""
         if not self._connections.acquire(blocking=False):
+            with contextlib.suppress(OSError):
+                request.sendall(FULL)
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
@@ -134,11 +140,11 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     wbufsize = -1  # head and body leave in one packet
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         """The page and its parts."""
         self._answer(self._file)
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         """What is computed."""
         self._answer(self._computed)
 
@@ -238,9 +244,3 @@ def serve(server: PlaygroundServer) -> None:
             server.serve_forever()
         except KeyboardInterrupt:
             return
-
-
-def is_free(port: int) -> bool:
-    """Whether a server may listen on the port."""
-    with socket.socket() as probe:
-        return probe.connect_ex((HOST, port)) != 0

@@ -124,7 +124,7 @@ function buildSliders() {
     const { name, low, high, whole } = constant;
     const ticks = trained(constant.trained);
     if (constant.ood !== null) {
-      ticks.push({ value: constant.ood, title: "the paper's test out of distribution", kind: "ood" });
+      ticks.push({ value: constant.ood, title: "the paper's harder test", kind: "ood" });
     }
     addSlider(host, {
       name, label: capital(constant.help), low, high, step: whole ? 1 : "any", value: constant.trained,
@@ -134,7 +134,7 @@ function buildSliders() {
   }
   const mark = (kind) => make("i", { className: kind });
   const legend = make("p", { className: "legend" }, mark("trained"), "as in training");
-  if (setup.constants.some((c) => c.ood !== null)) legend.append(mark("ood"), "the paper's test outside it");
+  if (setup.constants.some((c) => c.ood !== null)) legend.append(mark("ood"), "the paper's harder test");
   host.append(legend);
 }
 
@@ -493,7 +493,7 @@ function begin() {
   drawing.take(setup.scene);
   drawing.start();
   watch();
-  changed();
+  changed(null);
 }
 
 begin();
