@@ -65,9 +65,8 @@ class Playground:
         first = next(iter(networks.values()))
         self.grid = first.grid
         self.easel: Easel = UNKNOWN if problem is None else EASELS[problem.name]
-        scaling = first.normalization
-        self.unit = (scaling.input_max - scaling.input_min) / 2
-        self.base = {"middle": (scaling.input_max + scaling.input_min) / 2}
+        low, high = first.normalization.constants("input")[0]
+        self.unit, self.middle = (high - low) / 2, (high + low) / 2  # of the training inputs
 
     @property
     def resolutions(self) -> list[int]:
@@ -79,7 +78,7 @@ class Playground:
     def setup(self) -> dict[str, Any]:
         """What the page has to know before anything is drawn."""
         problem, name = self.problem, next(iter(self.networks.values())).problem
-        words = (problem.__doc__ or "") if problem else f"{name}: input ↦ output"
+        words = f"{name}: input ↦ output" if problem is None else str(problem.__doc__)
         title, _, equation = words.partition("\n")[0].partition(": ")
         return {
             "problem": name,
@@ -88,12 +87,10 @@ class Playground:
             "hint": self.easel.hint,
             "kind": self.easel.scene.kind,
             "spots": MOST_SPOTS,
-            "labels": [problem.input_label, problem.output_label]
-            if problem
-            else ["input", "output"],
+            "label": "" if problem is None else problem.input_label,
             "truth": problem is not None,
-            "doubt": len(SYMMETRIES[self.easel.symmetry]) > 1,
-            "constants": self._constants(),
+            "doubt": self.easel.symmetry != "none",
+            "constants": [self._slider(constant) for constant in self.easel.constants],
             "networks": [
                 {
                     "name": name,
@@ -108,26 +105,25 @@ class Playground:
             "scene": self.deal(View()).words["scene"],
         }
 
-    def _constants(self) -> list[dict[str, Any]]:
-        """The sliders: where the training lay, and how far they go."""
-        kinds = get_type_hints(type(self.problem))
-        helps = (
-            {f.name: f.metadata.get("help", f.name) for f in fields(self.problem)}
-            if self.problem
-            else {}
-        )
-        return [
-            {
-                "name": name,
-                "help": helps[name],
-                "trained": getattr(self.problem, name),
-                "ood": self.problem.ood.get(name) if self.problem else None,
-                "low": low,
-                "high": high,
-                "whole": kinds[name] is int,
-            }
-            for name, (low, high) in self.easel.constants.items()
-        ]
+    def _slider(self, name: str) -> dict[str, Any]:
+        """A constant of the problem: where the training lay, and how far the page goes."""
+        (field_,) = (one for one in fields(self.problem) if one.name == name)  # type: ignore[arg-type]
+        low, high = self._range(name)
+        return {
+            "name": name,
+            "help": field_.metadata["help"],
+            "trained": getattr(self.problem, name),
+            "ood": type(self.problem).ood.get(name),  # type: ignore[union-attr]
+            "low": low,
+            "high": high,
+            "whole": field_.type is int,
+        }
+
+    def _range(self, name: str) -> tuple[float, float]:
+        """What a constant may be: the easel's range, and wherever the training lay."""
+        low, high = self.easel.constants[name]
+        trained = getattr(self.problem, name)
+        return min(low, trained), max(high, trained)
 
     def deal(self, view: View) -> Reply:
         """A random scene."""
@@ -187,24 +183,22 @@ class Playground:
             if name not in self.easel.constants:
                 raise ValueError(f"the page has no constant {name!r}.")
             values[name] = convert(value, hints[name], name)
-            check_range(name, values[name], *self.easel.constants[name])
+            check_range(name, values[name], *self._range(name))
         return replace(self.problem, **values)
 
     def _state(self, view: View) -> Tensor:
         """The state of the scene, on the solver's grid."""
         problem = self._problem(view)
-        kind = self.easel.scene
-        scene: Scene = from_plain(kind, view.scene, "scene")
-        if problem is None:
-            scene = replace(scene, **self.base)
-        shape = self._shape(view.resolution)
-        grid = self.grid.resized(*shape)
+        scene: Scene = from_plain(self.easel.scene, view.scene, "scene")
+        grid = self.grid.resized(*self._shape(view.resolution))
         step = grid.spacing[-1]
         fine = grid if problem is None else problem.solver_grid(view.resolution)
         *others, (start, end) = fine.extent
         moved = view.shift * step  # to sample f(x − s) is to sample f on the grid moved by −s
         shifted = Grid(fine.shape, fine.layout, (*others, (start - moved, end - moved)))
         state = scene.state(problem, shifted, self.unit)
+        if problem is None:
+            state = state + self.middle
         if not torch.isfinite(state).all():
             raise ValueError("the input is not finite; draw something smaller.")
         return state

@@ -80,13 +80,13 @@ class Spots(Scene):
         """A random input with nothing drawn on it."""
         return cls(seed)
 
-    def state(self, problem: Problem, grid: Grid, unit: float) -> State:
+    def state(self, problem: Problem | None, grid: Grid, unit: float) -> State:
         """The random input and the spots, added."""
         return self.background(problem, grid) + unit * self.drawn(grid)
 
-    def background(self, problem: Problem, grid: Grid) -> State:
+    def background(self, problem: Problem | None, grid: Grid) -> State:
         """The random input alone."""
-        if self.seed is None:
+        if self.seed is None or problem is None:
             return torch.zeros(1, 1, *grid.shape, dtype=torch.float64)
         return problem.sample_inputs(grid, 1, Generator().manual_seed(self.seed))
 
@@ -133,17 +133,6 @@ class Materials(Spots):
         paint = self.drawn(grid)
         below = self.background(problem, grid).clamp(min=problem.low)
         return torch.where(paint > 0.5, problem.high, torch.where(paint < -0.5, problem.low, below))
-
-
-@dataclass(frozen=True)
-class Canvas(Spots):
-    """Spots on the middle of what a network of unknown data was trained on."""
-
-    middle: float = 0.0
-
-    def state(self, problem: None, grid: Grid, unit: float) -> State:  # type: ignore[override]
-        """The spots on a constant."""
-        return self.middle + unit * self.drawn(grid)
 
 
 @dataclass(frozen=True)
@@ -262,7 +251,7 @@ EASELS: dict[str, Easel] = {
     "navier-stokes": Easel(
         Layers,
         "Drag the layers up and down.",
-        {"rho": (0.02, 0.4), "centre": (0.2, 0.8), "offset": (0.05, 0.45), "delta": (0.0, 0.12)},
+        {"rho": (0.02, 0.4), "centre": (0.2, 0.8), "offset": (0.05, 0.45), "delta": (0.002, 0.12)},
         "reflections",
     ),
     "darcy": Easel(
@@ -274,7 +263,7 @@ EASELS: dict[str, Easel] = {
         PeriodicSpots, _SOURCE, {"tau": (2.0, 25.0), "scale": (50.0, 6000.0)}
     ),
 }  # fmt: skip
-UNKNOWN = Easel(Canvas, _SOURCE)  # a network of data that have no solver here
+UNKNOWN = Easel(Spots, _SOURCE)  # a network of data that have no solver here
 
 
 def check_range(what: str, value: float, low: float, high: float) -> None:

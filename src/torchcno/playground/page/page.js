@@ -57,6 +57,11 @@ function buildAnswers() {
     if (setup.doubt) host.append(panel(`doubt-${i}`, "Doubt", many ? 3 : 2, many ? column : 2));
   });
   if (setup.truth) host.append(panel("truth", "Solver: the truth", 1, many ? 1 : 2));
+  if (setup.truth && many) { // where the truth's column is empty
+    host.append($("legend"));
+    $("legend").style.gridArea = "2 / 1 / span 2";
+  }
+  host.style.setProperty("--parts", 1 + setup.truth + setup.doubt);
 }
 
 function buildLegend() {
@@ -74,7 +79,7 @@ function buildLegend() {
   }
   if (setup.doubt) {
     say("Doubt", "is how much the answer changes when the input is mirrored or turned. The truth only " +
-                 "turns with it. Where doubt is large, so is the error, often.");
+                 "turns with it. Large doubt is a warning; small doubt is no proof.");
   }
 }
 
@@ -485,7 +490,7 @@ function begin() {
   $("title").textContent = setup.title;
   $("equation").textContent = setup.equation;
   $("hint").textContent = setup.hint;
-  $("input-label").textContent = setup.labels[0];
+  $("input-label").textContent = setup.label;
   buildTools();
   buildSliders();
   buildAnswers();

@@ -1,0 +1,152 @@
+import math
+
+import pytest
+import torch
+
+from torchcno.data.normalization import Normalization
+from torchcno.evaluation.translation import translated
+from torchcno.grids import Grid
+from torchcno.playground.answers import Playground, View
+from torchcno.playground.scenes import EASELS, Spots
+from torchcno.playground.symmetries import SYMMETRIES
+from torchcno.problems import PROBLEMS
+from torchcno.problems.darcy import Darcy
+from torchcno.problems.poisson import Poisson
+from torchcno.runs.config import RunConfig
+from torchcno.runs.operator import TrainedOperator
+from torchcno.runs.plain import from_plain
+from torchcno.runs.presets import model_class
+
+
+def playground_of(problem, resolution: int = 32) -> Playground:
+    """A playground with an untrained network."""
+    config = RunConfig.resolve(problem, "resnet", resolution=resolution)
+    network = model_class("resnet")(config.architecture)
+    grid = problem.grid(resolution)
+    operator = TrainedOperator(network, Normalization.identity(), grid, "resnet", problem.name)
+    return Playground({"resnet": operator}, problem)
+
+
+@pytest.mark.parametrize("name", [name for name in PROBLEMS if name != "airfoil"])
+def test_a_dealt_scene_is_a_sample_of_the_problem(name):
+    problem, resolution = PROBLEMS[name](), 66 if name == "vorticity" else 48
+    if name == "vorticity":
+        problem = PROBLEMS[name](T=0.1)
+    playground = playground_of(problem, resolution)
+    scene = playground.deal(View(seed=7)).words["scene"]
+    view = View(scene, resolution)
+    inputs, outputs = problem.pairs([torch.Generator().manual_seed(7)], resolution)
+    assert torch.allclose(playground.answer(view).fields["input"], inputs, atol=1e-9, rtol=1e-9)
+    truth = playground.truth(view).fields["truth"]
+    assert torch.allclose(truth, outputs, atol=1e-6 * outputs.abs().max())
+
+
+def test_a_dealt_airfoil_is_a_sample_of_the_problem():
+    problem = PROBLEMS["airfoil"]()
+    playground = playground_of(problem, 32)
+    scene = playground.deal(View(seed=7)).words["scene"]
+    sample = problem.sample_inputs(problem.grid(32), 1, torch.Generator().manual_seed(7))
+    assert torch.equal(playground.answer(View(scene, 32)).fields["input"], sample[:, :1])
+
+
+def test_the_potential_of_a_ring_is_a_blob():
+    grid, width = Grid((64, 64), "inclusive"), 0.06
+    ring = Spots(rings=((0.4, 0.55, width, 1.0),)).drawn(grid)
+    blob = Spots(blobs=((0.4, 0.55, width, width**2 / 2),)).drawn(grid)
+    assert torch.allclose(Poisson().solve(ring), blob, atol=1e-5 * float(blob.max()))
+
+
+def test_a_scene_is_the_same_function_on_every_grid():
+    scene = Spots(seed=3, blobs=((0.3, 0.7, 0.1, 1.0),), rings=((0.6, 0.2, 0.05, -2.0),))
+    coarse, fine = (scene.state(Poisson(), Grid((n, n), "inclusive"), 2.0) for n in (33, 65))
+    assert torch.allclose(fine[..., ::2, ::2], coarse, atol=1e-12)
+
+
+@pytest.mark.parametrize("shift", [1.0, 0.5, -0.3])
+def test_a_shift_by_a_fraction_of_a_grid_step_is_a_translation(shift):
+    playground = playground_of(PROBLEMS["navier-stokes"](N=32))
+    scene = playground.deal(View(seed=1)).words["scene"]
+    here, there = (
+        playground.answer(View(scene, 32, shift=s)).fields["input"] for s in (0.0, shift)
+    )
+    # tanh is not band-limited: what a grid of 32² folds back does not move with the rest.
+    assert (translated(here, [0.0, shift]) - there).abs().max() < 0.02 * here.abs().max()
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, easel in EASELS.items() if easel.symmetry != "none"]
+)
+def test_solutions_have_the_symmetries_that_doubt_is_measured_by(name):
+    problem = PROBLEMS[name]()
+    if name == "navier-stokes":
+        problem = PROBLEMS[name](N=24, T=0.1)
+    grid = problem.solver_grid(26)
+    states = problem.sample_inputs(grid, 1, torch.Generator().manual_seed(0))
+    solved = problem.solve(states)
+    # The time step of a flow follows its largest velocity on points that no mirror keeps.
+    tolerance = 1e-4 if name == "navier-stokes" else 1e-8
+    group = SYMMETRIES[EASELS[name].symmetry]
+    assert len(group) > 1
+    for symmetry in group:
+        image = symmetry.undo(problem.solve(symmetry.apply(states)))
+        assert torch.allclose(image, solved, atol=tolerance * float(solved.abs().max()))
+
+
+def test_an_equivariant_network_has_no_doubt(small):
+    class Same(torch.nn.Module):
+        config = next(iter(small.networks.values())).network.config
+
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(()))
+
+        def forward(self, u):
+            return self.weight * u
+
+    operator = TrainedOperator(Same(), Normalization.identity(), small.grid, "same", "poisson")
+    view = View({"seed": 1}, 24)
+    doubt = Playground({"same": operator}, small.problem).doubt(view).fields["doubt 0"]
+    assert doubt.abs().max() < 1e-6
+    assert small.doubt(view).fields["doubt 0"].max() > 1e-4
+
+
+def test_paint_is_one_material_or_the_other():
+    grid = Grid((33, 33), "inclusive")
+    scene = EASELS["darcy"].scene(seed=0, blobs=((0.3, 0.3, 0.05, 2.0), (0.7, 0.7, 0.05, -2.0)))
+    state = scene.state(Darcy(), grid, 1.0)
+    assert set(state.unique().tolist()) == {3.0, 12.0}
+    assert state[0, 0, 10, 10] == 12.0  # y, x = 0.3
+    assert state[0, 0, 22, 22] == 3.0
+
+
+def test_a_constant_out_of_the_training_data_changes_the_input(small):
+    scene = {"seed": 1}
+    plain, changed = (
+        small.answer(View(scene, 24, constants=constants)).fields["input"]
+        for constants in ({}, {"K": 8})
+    )
+    problem = Poisson(K=8)
+    expected = problem.sample_inputs(problem.grid(24), 1, torch.Generator().manual_seed(1))
+    assert torch.equal(changed, expected)
+    assert not torch.allclose(plain, changed)
+
+
+@pytest.mark.parametrize(
+    ("view", "said"),
+    [
+        ({"scene": {"seed": -1}}, "seed is -1"),
+        ({"scene": {"blobs": [[0.5, 0.5, 0.1]]}}, "scene.blobs"),
+        ({"scene": {"blobs": [[0.5, 0.5, 0.0, 1.0]]}}, "width is 0"),
+        ({"scene": {"blobs": [[0.5, 0.5, 0.1, math.nan]]}}, "height is nan"),
+        ({"scene": {"blobs": [[0.5, 0.5, 0.1, 1.0]] * 401}}, "more than 400 spots"),
+        ({"scene": {"curve": []}}, "scene.curve is unknown"),
+        ({"constants": {"K": 4.5}}, "K is 4.5"),
+        ({"constants": {"K": 31}}, "from 1 to 30"),
+        ({"constants": {"name": 1}}, "no constant"),
+        ({"shift": math.inf}, "shift is inf"),
+        ({"resolution": 10_000}, "resolution is 10000"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_drawn_is_refused(small, view, said):
+    with pytest.raises(ValueError, match=said):
+        small.answer(from_plain(View, {"resolution": 24, **view}, "request"))
