@@ -4,6 +4,8 @@ import shutil
 import pytest
 from matplotlib.image import imread
 
+from torchcno.disk import write_json
+
 
 @pytest.fixture(scope="session")
 def words():
@@ -69,7 +71,7 @@ def test_a_result_without_the_published_error_is_damaged(cno, run_folder, words,
     path = folder / "result.json"
     result = json.loads(path.read_text())
     del result["errors"]["test"]["relative_l1_median_percent"]["normalized"]
-    path.write_text(json.dumps(result))
+    write_json(result, path)
     outcome = cno("audit", folder, *words, "--threshold", 1)
     assert outcome.code == 2
     assert f"{path} cannot be read (it has no errors of test)" in outcome.err

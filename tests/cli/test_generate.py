@@ -1,6 +1,11 @@
+import os
+import signal
+
 import numpy as np
 import pytest
 import xarray
+
+from torchcno.data.generate import Work
 
 
 def test_a_file_holds_what_was_asked_for(cno, tmp_path):
@@ -68,3 +73,21 @@ def test_what_cannot_be_is_refused_before_the_work(cno, tmp_path, words, message
     assert outcome.code == 2
     assert message in outcome.err
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_answered_by_what_is_kept(cno, tmp_path, monkeypatch, number):
+    make = Work.make
+
+    def signalled(work, chunk):
+        if chunk.start == 8:
+            os.kill(os.getpid(), number)
+        make(work, chunk)
+
+    words = ("generate", "poisson", "--split", "test", "--samples", 16, "--resolution", 24)
+    with monkeypatch.context() as patch:
+        patch.setattr(Work, "make", signalled)
+        outcome = cno(*words, "--out", tmp_path)
+    assert outcome.code == 130
+    assert "8 of 16 samples of poisson test are kept. The same command makes the" in outcome.err
+    assert cno(*words, "--out", tmp_path).code == 0

@@ -65,7 +65,7 @@ def test_what_is_read_is_what_was_made(toy, path):
 
 def test_a_file_without_a_version_is_of_the_first(toy, path):
     with h5netcdf.File(path, "a") as file:
-        del file.attrs["recipe_version"]
+        del file.attrs["recipe_version"], file.attrs["sha256_description"]
     assert files.read_header(path).identity == Samples(toy, "ood", 16).identity
 
 
@@ -113,3 +113,26 @@ class TestNotBelieved:
     def test_a_missing_file(self, tmp_path):
         with pytest.raises(FileNotFoundError, match=r"nowhere\.nc"):
             files.read_header(tmp_path / "nowhere.nc")
+
+    def test_more_values_than_bytes(self, tmp_path):
+        path = tmp_path / "toy-ood-16.nc"
+        with h5netcdf.File(path, "w") as file:
+            file.dimensions = {"sample": 10**6, "channel": 1, "y": 160, "x": 144}
+            for name in ("input", "output"):
+                file.create_variable(
+                    name, ("sample", "channel", "y", "x"), "<f4", chunks=(1, 1, 1, 1)
+                )
+            file.attrs.update(problem="toy", recipe="", sha256="")
+        with pytest.raises(
+            OSError, match=r"toy-ood-16\.nc has \d+ bytes and claims to hold 184 GB"
+        ):
+            files.read(path, 1)
+
+    def test_a_file_that_was_not_read_is_not_called_damaged(self, path, monkeypatch):
+        def fail(*words, **options):
+            raise OSError("Unable to read file (errno = 5, error message = 'Input/output error')")
+
+        monkeypatch.setattr(h5netcdf, "File", fail)
+        with pytest.raises(OSError, match=r"cannot be read: the disk failed") as error:
+            files.read(path, 1)
+        assert not isinstance(error.value, files.Damaged)

@@ -251,7 +251,7 @@ class TestWhatIsThere:
 class TestFileSystem:
     def test_a_folder_that_cannot_be_made(self, toy, tmp_path):
         (tmp_path / "file").write_text("")
-        with pytest.raises(OSError, match=r"cannot write .*toy-train-16\.nc.*Choose a folder"):
+        with pytest.raises(OSError, match=r"toy-train-16\.nc.* cannot be made: .*choose"):
             generate(toy, "train", folder=tmp_path / "file" / "data")
 
     @pytest.mark.parametrize("limit", [4_000, 15_000])  # bytes: less than a chunk, than the file
@@ -259,7 +259,7 @@ class TestFileSystem:
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
         try:
-            with pytest.raises(OSError, match="cannot write"):
+            with pytest.raises(OSError, match=r"toy-train-16\.nc cannot be written"):
                 generate(toy, "train", folder=tmp_path)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -295,3 +295,14 @@ def test_what_the_disk_cannot_hold_is_refused_before_the_work(tmp_path):
     with pytest.raises(ValueError, match=r"GB left; ask for fewer samples"):
         generate(Poisson(), "train", folder=tmp_path / "data", samples=10**12)
     assert not (tmp_path / "data").exists()
+
+
+def test_workers_import_nothing_from_the_current_folder(tmp_path):
+    for name in ("pickle", "yaml", "json", "socket"):
+        (tmp_path / f"{name}.py").write_text(f"open('executed', 'w').write({name!r})")
+    launcher = tmp_path / "bin" / "launcher.py"
+    launcher.parent.mkdir()
+    launcher.write_text("import sys\nfrom torchcno.cli import main\nsys.exit(main())\n")
+    words = ["poisson", "--split", "test", "--samples", "5", "--workers", "2", "--out", "data"]
+    subprocess.run([sys.executable, launcher, "generate", *words], cwd=tmp_path, check=True)
+    assert not (tmp_path / "executed").exists()

@@ -1,6 +1,5 @@
 """One table of results: what a run folder holds is what its row and its arrays say."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from shutil import copytree, ignore_patterns
@@ -8,7 +7,7 @@ from shutil import copytree, ignore_patterns
 import numpy as np
 import pytest
 
-from torchcno.disk import read_json
+from torchcno.disk import read_json, write_json
 from torchcno.metrics import relative_l1
 from torchcno.paper.records import TABLE, collect, drop, find_recorded, read_records
 from torchcno.paper.studies import BUDGETS, planned
@@ -78,7 +77,7 @@ def test_shared_samples_are_kept_once_and_go_with_the_last_row(results):
 def test_a_folder_goes_before_the_row_of_its_name(results):
     collect(results)
     path = results / "runs" / NAMES[0] / "result.json"
-    path.write_text(json.dumps(read_json(path) | {"parameters": 7}))
+    write_json(read_json(path) | {"parameters": 7}, path)
     assert next(iter(read_records(results)))["parameters"] == 7
     assert len(collect(results).rows) == len(NAMES)
     assert '"parameters":7' in (results / TABLE).read_text()

@@ -16,7 +16,8 @@ import psutil
 import pytest
 import torch
 
-from torchcno.disk import locked
+from torchcno.disk import write_noted
+from torchcno.locks import locked
 from torchcno.problems.poisson import Poisson
 from torchcno.runs import job_process, jobs
 from torchcno.runs.config import RunConfig, differences
@@ -213,7 +214,8 @@ def test_a_run_goes_on_with_the_data_and_the_hardware_of_its_job(quick, tmp_path
         train_run(replace(quick, data=moved), job.folder, Watch(epoch=stop))
     rmtree(moved)
     text = (job.folder / "config.yaml").read_text()
-    (job.folder / "config.yaml").write_text(text.replace("accelerator: cpu", "accelerator: cuda"))
+    text = text.replace("accelerator: cpu", "accelerator: cuda")
+    write_noted(job.folder / "config.yaml", text.encode())
     assert read_config(job.folder).hardware.accelerator == "cuda"
 
     (outcome,) = run_jobs([job], parallel=1)

@@ -57,6 +57,7 @@ def test_no_operator_is_exported_over_another(tiny_run, exported, tmp_path):
     shutil.copytree(tiny_run, other)
     config = (other / "config.yaml").read_text()
     (other / "config.yaml").write_text(re.sub(r"(?m)^seed: .*$", "seed: 7", config))
+    (other / "checksums.jsonl").unlink()
     with pytest.raises(ValueError, match="holds the operator of another run"):
         export_run(other, exported[0], device="cpu")
 

@@ -14,6 +14,7 @@ import torch
 
 from torchcno.data.dataset import load as load_fields
 from torchcno.data.normalization import Normalization
+from torchcno.disk import write_json
 from torchcno.evaluation.errors import published_error, sample_errors, summary
 from torchcno.models import MODELS
 from torchcno.problems import PROBLEMS
@@ -173,7 +174,7 @@ def test_a_folder_from_before_there_were_two_scalings_loads(tiny_run, tmp_path):
     path = tmp_path / "old" / "model.json"
     description = json.loads(path.read_text())
     del description["error_scaling"]
-    path.write_text(json.dumps(description))
+    write_json(description, path)
     operator = load(tmp_path / "old")
     assert operator.error_scaling == operator.normalization == load(tiny_run).normalization
 
@@ -301,16 +302,17 @@ def test_a_further_process_of_a_run_needs_no_lock(tiny_config, tmp_path, monkeyp
             pass
 
 
-def test_a_file_system_without_locks_is_no_hindrance(tiny_config, tmp_path, monkeypatch):
+def test_a_file_system_without_locks_lets_in_one_at_a_time_too(tiny_config, tmp_path, monkeypatch):
     def flock(file, operation):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", flock)
     folder = RunFolder(tmp_path)
-    with folder.open(tiny_config, "new"):
+    with folder.open(tiny_config, "new"), pytest.raises(ValueError, match="another process is at"):
+        RunFolder(tmp_path).open(tiny_config, "new").__enter__()
+    with folder.open(tiny_config, "either"):
         pass
-    with pytest.raises(OSError, match="No locks"), folder.open(tiny_config, "either"):
-        pass
+    assert not list(tmp_path.glob(".lock-owner*"))
 
 
 def test_a_run_that_never_began_is_not_in_the_way(tiny_config, tmp_path):
@@ -433,3 +435,47 @@ def test_a_folder_knows_its_state(tiny_run, tmp_path):
     assert folder.state == "finished"
     folder.result_file.write_text("{")
     assert folder.state == "damaged"
+
+
+@pytest.fixture
+def interrupted(tiny_config, tmp_path):
+    """The folder of a run that was stopped after its first epoch."""
+
+    def stop(epoch):
+        raise RuntimeError("switched off")
+
+    with pytest.raises(RuntimeError, match="switched off"):
+        train_run(tiny_config, tmp_path / "run", Watch(epoch=stop))
+    return tmp_path / "run"
+
+
+def test_a_run_does_not_go_on_with_another_network(interrupted):
+    """Whether the folder keeps checksums or is of before."""
+    path = interrupted / "config.yaml"
+    text = path.read_text()
+    assert "norm: batch" in text
+    path.write_text(text.replace("norm: batch", "norm: none"))
+    with pytest.raises(ValueError, match=r"config\.yaml is not what was written there"):
+        resume_run(interrupted)
+    (interrupted / "checksums.jsonl").unlink()
+    model = (interrupted / "model.json").read_bytes()
+    with pytest.raises(ValueError, match=r"another config: norm batch, not none; give the same"):
+        resume_run(interrupted)
+    assert (interrupted / "model.json").read_bytes() == model
+
+
+def test_a_strangers_configuration_makes_no_folder_for_data(interrupted, tiny_config, tmp_path):
+    config, elsewhere = read_config(interrupted), tmp_path / "home" / "data"
+    write_tree(replace(config, data=elsewhere).to_tree(), interrupted / "config.yaml")
+    with pytest.raises(ValueError, match=r"holds no data of poisson; say where .*--data FOLDER"):
+        resume_run(interrupted)
+    assert not elsewhere.parent.exists()
+    assert resume_run(interrupted, data=tiny_config.data)["epochs"] == 2
+
+
+def test_what_kills_left_of_small_files_is_swept(interrupted):
+    left = [interrupted / f"{name}.1f.part" for name in ("config.yaml", "model.json")]
+    for path in left:
+        path.write_text("half")
+    resume_run(interrupted)
+    assert not any(path.exists() for path in left)

@@ -50,3 +50,33 @@ def test_what_another_program_says_of_its_tensors_is_named(tmp_path, said):
     save_file({"w": torch.randn(3)}, path, {"torchcno": said})
     with pytest.raises(ValueError, match=r"state\.safetensors is damaged or of another program"):
         load_tensors(path)
+
+
+def test_any_flipped_bit_is_found(tmp_path):
+    """Of a small file every one, whether it hits the tensors, their names or the digest itself."""
+    path = tmp_path / "model.safetensors"
+    save_tensors(path, {"w": torch.randn(3), "z": torch.randn(1, dtype=torch.complex64)})
+    whole = path.read_bytes()
+    for bit in range(8 * len(whole)):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):
+            load_tensors(path)
+
+
+def test_a_file_without_a_digest_is_read_with_a_word(tmp_path, caplog):
+    path = tmp_path / "model.safetensors"
+    save_file({"w": torch.ones(3)}, path, {"torchcno": '{"complex": [], "note": {"epoch": 3}}'})
+    tensors, note = load_tensors(path)
+    assert (tensors["w"].tolist(), note) == ([1.0, 1.0, 1.0], {"epoch": 3})
+    assert "model.safetensors has no checksum" in caplog.text
+
+
+def test_a_header_without_end_is_refused_before_it_is_read(tmp_path):
+    path = tmp_path / "model.safetensors"
+    with path.open("wb") as file:
+        file.write((87 * 10**6).to_bytes(8, "little"))
+        file.truncate(2**40)
+    with pytest.raises(ValueError, match=r"model\.safetensors is damaged .*header has no end"):
+        load_tensors(path)

@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from torchcno.training import Diverged, Interrupted, fit, load_tensors, loop
+from torchcno.training import Diverged, Interrupted, Pairs, fit, load_tensors, loop
 from torchcno.training.checkpoint import save_tensors
 from torchcno.training.interruption import stop_requests
 
@@ -27,7 +27,7 @@ def metrics(folder: Path) -> list[str]:
 def rows(folder: Path) -> list[dict]:
     """The metrics, but for the time they took."""
     parsed = [json.loads(line) for line in metrics(folder)]
-    return [{key: row[key] for key in row if key != "seconds"} for row in parsed]
+    return [{k: v for k, v in row.items() if k not in ("seconds", "check")} for row in parsed]
 
 
 def assert_same_run(folder: Path, other: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_full_disk_leaves_the_weights_of_a_run_that_goes_on(small_run, undistu
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
     try:
-        with pytest.raises(OSError, match="large"):
+        with pytest.raises(OSError, match="no file of that size"):
             small_run.run(tmp_path, resume=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -212,7 +212,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(small_run, undisturbed, tmp_path
             resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
 
     try:
-        with pytest.raises(OSError, match="large"):
+        with pytest.raises(OSError, match="no file of that size"):
             fit(model, train, val, recipe, tmp_path, seed=3, on_epoch=fill_the_disk)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -304,3 +304,13 @@ def test_how_steps_are_run_and_kept_may_change(small_run, undisturbed):
     train, val = small_run.data(103, 1), small_run.data(20, 2)
     otherwise = replace(small_run.RECIPE, checkpoint_every=7.0, fast="off")
     fit(small_run.network(), train, val, otherwise, undisturbed, seed=3, resume=True)
+
+
+def test_a_run_goes_on_only_with_its_data(small_run, tmp_path):
+    shorter = replace(small_run.RECIPE, epochs=1)
+    train, val = small_run.data(103, 1), small_run.data(20, 2)
+    fit(small_run.network(), train, val, shorter, tmp_path, seed=3)
+    scaled = Pairs(train.inputs, 2 * train.targets)
+    with pytest.raises(ValueError, match=r"checkpoint was made with data = .*give the same"):
+        fit(small_run.network(), scaled, val, shorter, tmp_path, seed=3, resume=True)
+    fit(small_run.network(), train, val, shorter, tmp_path, seed=3, resume=True)

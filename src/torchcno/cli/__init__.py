@@ -75,6 +75,8 @@ def explain(error: BaseException) -> Stop | None:
         return error
     if isinstance(error, KeyboardInterrupt):
         return Stop(INTERRUPTED, "interrupted; the same command goes on from what is saved.")
+    if isinstance(error, OSError) and error.filename is not None:  # as the system says it
+        return Stop(BAD_INPUT, f"{error.filename}: {error.strerror}; {remedy_of(error)}")
     if isinstance(error, ValueError | OSError):
         return Stop(BAD_INPUT, str(error))
     # torch has a type for GPUs only.
@@ -86,6 +88,15 @@ def explain(error: BaseException) -> Stop | None:
         )
         return Stop(BAD_INPUT, f"out of memory ({error}); {remedy}")
     return None
+
+
+def remedy_of(error: OSError) -> str:
+    """What to do about an error of the file system."""
+    if isinstance(error, FileNotFoundError):
+        return "give the name of what is there."
+    from torchcno.disk import REMEDIES
+
+    return REMEDIES.get(error.errno or 0, "choose another file or folder") + "."
 
 
 def run(words: Sequence[str]) -> int | None:

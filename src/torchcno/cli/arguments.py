@@ -57,6 +57,7 @@ Numbers = Annotated[
     tuple[int, ...],
     PrimitiveConstructorSpec(1, "N,N,...", _read_numbers, lambda it: True, lambda it: [str(it)]),
 ]
+Data = Annotated[Path | None, describe("folder of data files", "as in training")]
 Json = Annotated[Path | None, describe("write all numbers to this JSON file", "no file")]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from torchcno.cli import MISSED
 from torchcno.cli.arguments import (
     PICTURES,
+    Data,
     Device,
     Json,
     Numbers,
@@ -33,6 +34,7 @@ def audit(
     resolutions: Annotated[Numbers, describe("points per axis", "1/2 to 2 times training's")] = (),
     json: Json = None,
     plot: Annotated[Path | None, describe("draw the runs side by side", "no picture")] = None,
+    data: Data = None,
     device: Device = "auto",
 ) -> int:
     """Measure the aliasing of trained runs, end to end and layer by layer.
@@ -58,7 +60,13 @@ def audit(
     audits = []
     for name, run in zip(run_names(runs), runs, strict=True):
         found = audit_run(
-            run, split=split, samples=samples, resolutions=resolutions, device=device, name=name
+            run,
+            split=split,
+            samples=samples,
+            resolutions=resolutions,
+            device=device,
+            name=name,
+            data=data,
         )
         show_audit(found, threshold)
         audits.append(found)
@@ -67,9 +75,10 @@ def audit(
         write_json(content, json)
         print(f"All numbers are in {json}.")
     if plot:
+        from torchcno.runs.pictures.drawing import save_figure
         from torchcno.runs.pictures.equivalence import draw_audits
 
-        draw_audits(audits).savefig(plot, dpi=150)
+        save_figure(draw_audits(audits), plot)
         print(f"Drawn to {plot}.")
     return 0 if content["passed"] else MISSED
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from torchcno.cli.arguments import (
     PICTURES,
+    Data,
     Device,
     Json,
     Numbers,
@@ -35,6 +36,7 @@ def evaluate(
     json: Json = None,
     plot: Annotated[Path | None, describe("draw error against resolution", "no picture")] = None,
     spectra: Annotated[Path | None, describe("draw spectra of one split", "no picture")] = None,
+    data: Data = None,
     device: Device = "auto",
 ) -> None:
     """Measure the errors of trained runs, in and out of distribution.
@@ -69,7 +71,7 @@ def evaluate(
                     f"{run}, to --resolutions."
                 )
     splits = split or EVALUATED
-    found = evaluate_runs(runs, splits, resolutions, samples, device)
+    found = evaluate_runs(runs, splits, resolutions, samples, device, data)
     show_runs(found, splits[0])
     if save:
         save_evaluations(found[0].evaluations, save)
@@ -78,14 +80,16 @@ def evaluate(
         write_json({one.name: one.as_dict() for one in found}, json)
         print(f"All statistics are in {json}.")
     if plot:
+        from torchcno.runs.pictures.drawing import save_figure
         from torchcno.runs.pictures.equivalence import draw_resolutions
 
-        draw_resolutions([one.curve(splits[0]) for one in found]).savefig(plot, dpi=150)
+        save_figure(draw_resolutions([one.curve(splits[0]) for one in found]), plot)
         print(f"Drawn to {plot}.")
     if spectra:
+        from torchcno.runs.pictures.drawing import save_figure
         from torchcno.runs.pictures.equivalence import draw_run_spectra
 
-        draw_run_spectra(found, splits[0]).savefig(spectra, dpi=150)
+        save_figure(draw_run_spectra(found, splits[0]), spectra)
         print(f"Drawn to {spectra}.")
 
 

@@ -3,11 +3,16 @@
 from pathlib import Path
 from typing import Annotated
 
-from torchcno.cli.arguments import Device, Run, describe
+from torchcno.cli.arguments import Data, Device, Run, describe
 
 
 def export(
-    run: Run, /, *, out: Annotated[Path, describe("folder to write")], device: Device = "auto"
+    run: Run,
+    /,
+    *,
+    out: Annotated[Path, describe("folder to write")],
+    data: Data = None,
+    device: Device = "auto",
 ) -> None:
     """Write what prediction needs of a trained run, in half precision.
 
@@ -20,7 +25,7 @@ def export(
     """
     from torchcno.runs.pretrained import export_run
 
-    errors = export_run(run, out, device)
+    errors = export_run(run, out, device, data)
     size = sum(path.stat().st_size for path in out.iterdir())
     told = ", ".join(
         f"{error['full']:.4g} % on {split} becomes {error['half']:.4g} %"

@@ -1,11 +1,13 @@
 """`cno generate`: data files of a problem, or of all."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+from torchcno.cli import INTERRUPTED, Stop
 from torchcno.cli.arguments import Fields, Strings, describe, leading_names
-from torchcno.cli.terminal import progress_bars
+from torchcno.cli.terminal import Move, progress_bars
 
 
 def generate(
@@ -49,7 +51,8 @@ def generate(
     for pde in chosen:
         one = from_plain(pde, fields.get("problem", {}), "problem")
         for name in split or SPLITS:
-            with progress_bars() as bar:
+            what = f"{one.name} {name}"
+            with progress_bars() as bar, stop_with_count(what, bar(what)) as count:
                 path = make(
                     one,
                     name,
@@ -60,9 +63,29 @@ def generate(
                     workers=workers,
                     overwrite=overwrite,
                     device=device,
-                    progress=bar(f"{one.name} {name}"),
+                    progress=count,
                 )
             print(path)
+
+
+@contextmanager
+def stop_with_count(what: str, show: Move) -> Iterator[Callable[[int, int], None]]:
+    """A progress to `show`; Ctrl-C and SIGTERM then stop and say how many samples are kept."""
+    from torchcno.training.interruption import terminable
+
+    kept = "no samples"
+
+    def count(done: int, total: int) -> None:
+        nonlocal kept
+        kept = f"{done} of {total} samples"
+        show(done, total)
+
+    try:
+        with terminable():
+            yield count
+    except KeyboardInterrupt as error:
+        words = f"interrupted; {kept} of {what} are kept. The same command makes the others."
+        raise Stop(INTERRUPTED, words) from error
 
 
 def find_sections(words: Sequence[str]) -> dict[str, Any]:

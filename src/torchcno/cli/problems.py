@@ -57,9 +57,10 @@ def problems(
         ]  # fmt: skip
         show_table("", ["constant", "", "in", "out of distribution"], constants, words=2)
         return
+    from torchcno.runs.pictures.drawing import save_figure
     from torchcno.runs.pictures.problems import draw_problem
 
     path = Path(plot or f"{name}.png")
     check_target(path, PICTURES)
-    draw_problem(problem, seed=seed).savefig(path, dpi=150)
+    save_figure(draw_problem(problem, seed=seed), path)
     print(f"Drawn to {path}.")

@@ -4,13 +4,14 @@ import sys
 from dataclasses import replace
 from typing import Annotated
 
-from torchcno.cli.arguments import DEVICES, Run, describe
+from torchcno.cli.arguments import DEVICES, Data, Run, describe
 
 
 def resume(
     run: Run,
     /,
     *,
+    data: Data = None,
     device: Annotated[str | None, describe("where to compute", "as before", DEVICES)] = None,
     devices: Annotated[int | None, describe("devices per node", "as before")] = None,
     nodes: Annotated[int | None, describe("nodes of the run", "as before")] = None,
@@ -43,5 +44,5 @@ def resume(
         if not (folder.checkpoint.exists() or folder.weights.exists()):
             print(f"{run} has no checkpoint: the run begins again.", file=sys.stderr)
         with watch_training(config, go_on=f"cno resume {run}") as watch:
-            result = resume_run(run, watch, config.hardware)
+            result = resume_run(run, watch, config.hardware, data)
     show_result(run, result)

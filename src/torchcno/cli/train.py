@@ -95,7 +95,8 @@ def train(
     config = run.resolve([problem, model], fields)
     if run.out is None:
         raise ValueError("say where the run shall lie: --out FOLDER.")
-    with watch_training(config, go_on=f"cno resume {run.out}") as watch:
+    where = f" --data {run.data}" if run.data else ""
+    with watch_training(config, go_on=f"cno resume {run.out}{where}") as watch:
         result = train_run(config, run.out, watch)
     show_result(run.out, result)
 

@@ -55,6 +55,13 @@ def data_folder(folder: Path | str | None = None) -> Path:
     return Path(folder or os.environ.get("TORCHCNO_DATA") or Path(caches) / "torchcno").expanduser()
 
 
+def holds_data(folder: Path, problem: str) -> bool:
+    """Whether `folder` is a data folder: whether it has data of the problem, or the beginnings."""
+    names = (f"{problem}-*.nc", f".{problem}-*.partial")
+    patterns = [f"{home}{name}" for home in ("", f"{problem}-*/") for name in names]
+    return any(True for pattern in patterns for _ in folder.expanduser().glob(pattern))
+
+
 def home_folder(folder: Path, wanted: Samples) -> Path:
     """`folder`, or where in it samples lie whose file name is taken or left to others.
 

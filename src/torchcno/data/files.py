@@ -1,10 +1,13 @@
 """A data file: NetCDF4 with fields, where they lie, and the whole recipe of how they were made."""
 
+import errno
 import hashlib
 import inspect
+import json
 import math
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -16,12 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchcno.data.samples import Samples
+from torchcno.disk import DiskError, explain, flush_file, open_own, open_regular, refuse_bomb
 from torchcno.grids import Grid
 
 Pair = tuple[NDArray[np.float32], NDArray[np.float32]]  # inputs, outputs
 
 AXES = ("z", "y", "x")  # of space, in tensor order; fewer dimensions drop the first ones
 BLOCK = 64  # samples read at a time
+CHECKS = ("sha256", "sha256_description")  # attributes: of the values, of all else
+# Files are whole before they have their names, and never written to again: no one needs HDF5's own
+# locks, which not every file system has.
+UNLOCKED = {"locking": False}
 
 
 class Damaged(OSError):  # noqa: N818
@@ -45,7 +53,7 @@ def file_name(samples: Samples) -> str:
 def write(path: Path, samples: Samples, device: str, chunks: Iterable[Pair]) -> None:
     """The samples, handed over in consecutive chunks, as a file at `path`."""
     reserve(path, bytes_of(samples))
-    with h5netcdf.File(path, "w") as file:
+    with h5netcdf.File(path, "w", **UNLOCKED) as file:
         create_variables(file, samples)
         start = 0
         for inputs, outputs in chunks:
@@ -53,8 +61,8 @@ def write(path: Path, samples: Samples, device: str, chunks: Iterable[Pair]) -> 
             file["output"][start : start + len(outputs)] = outputs
             start += len(inputs)
         file.attrs.update(describe(samples), device=device, sha256=checksum(file))
-    with path.open("rb") as written:
-        os.fsync(written.fileno())
+        file.attrs["sha256_description"] = checksum_of_description(file)
+    flush_file(path)
 
 
 def bytes_of(samples: Samples) -> int:
@@ -68,12 +76,16 @@ def reserve(path: Path, size: int) -> None:
 
     For HDF5 does not survive a disk that fills up as it writes: closing the file crashes.
     """
-    with path.open("wb") as file:
-        try:
-            os.posix_fallocate(file.fileno(), 0, size + 2**16)
-        except OSError:
+    path.unlink(missing_ok=True)  # what a kill left
+    descriptor = open_own(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        os.posix_fallocate(descriptor, 0, size + 2**16)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # which cannot reserve at all
             path.unlink()
             raise
+    finally:
+        os.close(descriptor)
 
 
 def create_variables(file: h5netcdf.File, samples: Samples) -> None:
@@ -128,6 +140,24 @@ def checksum(file: h5netcdf.File) -> str:
     return digest.hexdigest()
 
 
+def checksum_of_description(file: h5netcdf.File) -> str:
+    """The SHA-256 of all that a file says beside its fields: attributes and coordinates."""
+    said: dict[str, Any] = {"/": _plain(file.attrs)}
+    for name, variable in sorted(file.variables.items()):
+        values = variable[:].tolist() if variable.ndim == 1 else None
+        said[name] = [variable.dimensions, variable.shape, _plain(variable.attrs), values]
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes as JSON has them, but for the checksums."""
+    return {
+        name: value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+        for name, value in attributes.items()
+        if name not in CHECKS
+    }
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[h5netcdf.File]:
     """A data file to read, or an error that says what it is instead.
@@ -135,17 +165,32 @@ def opened(path: Path) -> Iterator[h5netcdf.File]:
     HDF5 meets damage where it first needs what is damaged: on opening, or at any later access.
     """
     remedy = "delete it, or generate it again with overwrite"
-    with path.open("rb") as raw:
+    with open_regular(path) as raw:
+        size = os.fstat(raw.fileno()).st_size
         if raw.read(4) != b"\x89HDF":
             raise ValueError(f"{path} is not a NetCDF4 file; {remedy}.")
     try:
-        with h5netcdf.File(path, "r") as file:
+        with h5netcdf.File(path, "r", **UNLOCKED) as file:
             if {"problem", "recipe", "sha256"} <= set(file.attrs) and "output" in file.variables:
+                claimed = [math.prod(v.shape) * v.dtype.itemsize for v in file.variables.values()]
+                refuse_bomb(path, size, sum(claimed))
+                said = file.attrs.get("sha256_description")
+                if said not in (None, checksum_of_description(file)):
+                    raise ValueError("its description is not what was written")
                 yield file
                 return
-    except (OSError, RuntimeError, KeyError, ValueError) as error:
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError) as error:
+        refuse_unread(path, error)
         raise Damaged(f"{path} is damaged ({error}); {remedy}.") from error
     raise ValueError(f"{path} is a NetCDF file, but no data file of torchcno; {remedy}.")
+
+
+def refuse_unread(path: Path, error: Exception) -> None:
+    """An error of the file system that HDF5 met, as such: it says nothing of the file."""
+    number = re.search(r"errno = (\d+)", str(error))
+    if number and int(number[1]) > 0:
+        found = OSError(int(number[1]), os.strerror(int(number[1])))
+        raise DiskError(found.errno, explain(found, path, "read")) from error
 
 
 def read_header(path: Path) -> Header:

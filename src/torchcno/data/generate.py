@@ -5,7 +5,6 @@ are there the file is put together and moved to its name, and the folder goes. A
 leaves its finished chunks, and the next one goes on from them.
 """
 
-import fcntl
 import hashlib
 import json
 import multiprocessing
@@ -15,11 +14,10 @@ import signal
 import sys
 import threading
 import time
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -30,6 +28,8 @@ import torch
 
 from torchcno.data import files
 from torchcno.data.samples import Samples
+from torchcno.disk import DiskError, explain, flush_folder, make_own_folder, open_own
+from torchcno.locks import locked
 from torchcno.problems.problem import Problem, Resolution
 
 Progress = Callable[[int, int], None]  # samples done, samples in all
@@ -91,6 +91,7 @@ def make_file(
         complete = partial / "complete.nc"
         files.write(complete, samples, where.type, map(work.read, work.chunks))
         os.replace(complete, path)
+        flush_folder(path.parent)
         # On a network file system the open lock outlives its removal for a moment: no error.
         shutil.rmtree(partial, ignore_errors=True)
     return path
@@ -154,11 +155,9 @@ def explained(path: Path) -> Iterator[None]:
     except (files.Damaged, ChildProcessError):  # they say themselves what to do
         raise
     except OSError as error:
-        message = (
-            f"cannot write {path}: {error}. Choose a folder that is writable and "
-            "has space, or make some. Finished samples are kept where they could be written."
-        )
-        raise (OSError(error.errno, message) if error.errno else OSError(message)) from error
+        words = str(error) if isinstance(error, DiskError) else explain(error, path)
+        kept = "Finished samples are kept where they could be written."
+        raise DiskError(error.errno, f"{words} {kept}") from error
 
 
 @contextmanager
@@ -167,15 +166,8 @@ def partial_folder(path: Path, wanted: Samples, device: str) -> Iterator[Path]:
     key = json.dumps([wanted.identity, device]).encode()
     digest = hashlib.blake2b(key, digest_size=6).hexdigest()
     partial = path.with_name(f".{path.name}.{digest}.partial")
-    with ExitStack() as locks:
-        while True:
-            partial.mkdir(parents=True, exist_ok=True)
-            # Who held it before us may have finished and removed the folder; then begin again.
-            with suppress(FileNotFoundError):
-                lock = locks.enter_context((partial / "lock").open("w"))
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                if os.path.samestat(os.fstat(lock.fileno()), (partial / "lock").stat()):
-                    break
+    make_own_folder(partial)
+    with locked(partial):
         yield partial
 
 
@@ -215,7 +207,9 @@ class Work:
     def put(self, chunk: range, pair: files.Pair) -> None:
         """Keep a chunk: under its own name once it is whole."""
         unfinished = self.path(chunk).with_suffix(".writing.npz")
-        np.savez(unfinished, inputs=pair[0], outputs=pair[1])
+        unfinished.unlink(missing_ok=True)  # what a kill left, or a stranger's link
+        with open(open_own(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+            np.savez(file, inputs=pair[0], outputs=pair[1])
         os.replace(unfinished, self.path(chunk))
 
     def read(self, chunk: range) -> files.Pair:
@@ -227,7 +221,7 @@ class Work:
         """Whether a chunk lies in its place, whole."""
         try:
             return len(self.read(chunk)[1]) == len(chunk)
-        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
+        except Exception:  # a broken archive makes its reader raise anything
             return False
 
     def adopt(self, path: Path) -> None:
@@ -296,6 +290,13 @@ def make_in_processes(
     work: Work, chunks: Sequence[range], workers: int, report: Callable[[range], None]
 ) -> None:
     """Make chunks in `workers` processes, one core each."""
+    with safe_path():
+        _make_in_pool(work, chunks, workers, report)
+
+
+def _make_in_pool(
+    work: Work, chunks: Sequence[range], workers: int, report: Callable[[range], None]
+) -> None:
     pool = ProcessPoolExecutor(
         min(workers, max(1, len(chunks))),
         mp_context=multiprocessing.get_context("spawn"),  # a fork would inherit torch's threads
@@ -331,6 +332,23 @@ def _end_with_parent() -> None:
     assert parent is not None
     parent.join()
     os._exit(1)
+
+
+@contextmanager
+def safe_path() -> Iterator[None]:
+    """Processes started inside import nothing that lies in the current folder by chance or design.
+
+    It comes first where they look for modules: a `pickle.py` there would be executed.
+    """
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from torchcno.data.fields import Fields
 from torchcno.data.normalization import Normalization
+from torchcno.disk import refuse_bomb
 from torchcno.problems.problem import Problem
 from torchcno.selection import select
 
@@ -113,7 +114,7 @@ def opened(path: Path) -> Iterator[h5py.File]:
             f"{path} is missing; download it from the authors' collection into that folder."
         )
     try:
-        file = h5py.File(path, "r")
+        file = h5py.File(path, "r", locking=False)
     except OSError as error:
         raise OSError(f"{path} is no readable HDF5 file ({error}); download it again.") from error
     with file:
@@ -123,6 +124,7 @@ def opened(path: Path) -> Iterator[h5py.File]:
 def read(file: h5py.File, key: str) -> NDArray[Any]:
     """The values under `key`."""
     try:
+        refuse_bomb(Path(file.filename), Path(file.filename).stat().st_size, file[key].nbytes)
         return np.asarray(file[key])
     except KeyError as error:
         raise ValueError(

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchcno.disk import locked, read_json, write_arrays, write_atomically
+from torchcno.disk import read_json, write_arrays, write_atomically
 from torchcno.evaluation.errors import published_error
 from torchcno.evaluation.resolution import ResolutionCurve
+from torchcno.locks import locked
 from torchcno.runs.config import RunConfig, differences, read_tree
 from torchcno.runs.evidence import Examples
 from torchcno.runs.folder import KEYS, Damage, RunFolder, check_errors

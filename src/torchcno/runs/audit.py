@@ -30,13 +30,15 @@ def audit_run(
     resolutions: Sequence[int] = (),
     device: str = "auto",
     name: str | None = None,
+    data: str | Path | None = None,
 ) -> RunAudit:
     """The aliasing of a run's operator, from physical inputs to physical outputs.
 
     On the first `samples` of a split, at the training resolution. `resolutions` are the ladder's.
+    The data are in the folder `data`, or where they were in training.
     """
     run = RunFolder(folder)
-    config, operator = run.config(), run.operator(pick_device(device))
+    config, operator = run.config_here(data), run.operator(pick_device(device))
     damage = run.damage()
     if damage is not None:
         raise ValueError(

@@ -8,15 +8,16 @@ from typing import Any, get_type_hints
 
 import yaml
 
-from torchcno.disk import write_atomically
+from torchcno.disk import read_bytes, write_noted
 from torchcno.problems import PROBLEMS
 from torchcno.problems.problem import Problem
-from torchcno.runs.plain import check_key, convert, from_plain, to_plain
+from torchcno.runs.plain import check_key, convert, from_plain, shown, to_plain
 from torchcno.runs.presets import build_problem, model_config, training_row
 from torchcno.selection import select
 from torchcno.training import PRESETS, Hardware, Recipe
 from torchcno.training.recipe import EITHER_WAY, completed
 
+MOST_YAML = 2**18  # bytes of a configuration: a hundred times the longest
 FORMAT = 1  # of run folders; folders of another one are refused
 DECIDING = ("problem", "model", "train", "preset", "seed", "resolution")  # what makes a run itself
 
@@ -169,15 +170,26 @@ def section(tree: Mapping[str, Any], name: str) -> dict[str, Any]:
     if isinstance(fields, str):
         return {"name": fields}
     if not isinstance(fields, Mapping):
-        raise ValueError(f"{name} is {fields!r}; give its fields as `key: value` lines.")
+        raise ValueError(f"{name} is {shown(fields)}; give its fields as `key: value` lines.")
     return dict(fields)
+
+
+class PlainLoader(yaml.SafeLoader):
+    """YAML without aliases, by which a few lines may stand for gigabytes."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """One node of the tree."""
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark
+            raise yaml.YAMLError(f"line {mark.line + 1} has an alias (*); write the value there")
+        return super().compose_node(parent, index)
 
 
 def read_tree(path: Path) -> dict[str, Any]:
     """The plain tree of a YAML file of this format."""
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        tree = yaml.load(read_bytes(path, MOST_YAML).decode(), PlainLoader)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not a YAML file: {error}") from error
     if not isinstance(tree, dict):
         raise ValueError(f"{path} holds no configuration; write `key: value` lines.")
@@ -198,4 +210,4 @@ def check_format(tree: Mapping[str, Any], path: Path) -> None:
 def write_tree(tree: Mapping[str, Any], path: Path) -> None:
     """A plain tree as a YAML file, short lists on one line."""
     text = yaml.safe_dump(dict(tree), sort_keys=False, default_flow_style=None, allow_unicode=True)
-    write_atomically(path, text.encode())
+    write_noted(path, text.encode())

@@ -18,6 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from torchcno.disk import write_atomically
 from torchcno.evaluation.errors import published_error
 from torchcno.evaluation.translation import translated
 from torchcno.operators.filters import Ideal, Nearest, WindowedSinc
@@ -168,7 +169,7 @@ def write_page(tour: Tour, path: Path) -> None:
             "translation": data_uri(draw_translations(tour.translations)),
         },
     )
-    path.write_text(page, encoding="utf-8")
+    write_atomically(path, page.encode())
 
 
 def draw_samples(tour: Tour, split: str) -> Figure:

@@ -12,7 +12,7 @@ from torchcno.data.dataset import load as load_fields
 from torchcno.data.files import coordinates_of
 from torchcno.evaluation.errors import published_error
 from torchcno.evaluation.resolution import Evaluation, Refused, ResolutionCurve, at_resolutions
-from torchcno.runs.folder import load, read_config
+from torchcno.runs.folder import RunFolder, load, read_config
 from torchcno.runs.operator import pick_device
 from torchcno.runs.predict import write_groups
 
@@ -26,17 +26,19 @@ def evaluate_run(
     samples: int | None = None,
     device: str = "auto",
     refused: Refused | None = None,
+    data: str | Path | None = None,
 ) -> list[Evaluation]:
     """The errors of a run on `splits`, at `resolutions`: that of training, unless given.
 
     The data are made at the finest resolution and band-limited to the coarser ones, so that all
     hold the same functions. `samples` of each split: the paper's number, unless given. Resolutions
-    that the model does not take are told to `refused`; without it they are an error.
+    that the model does not take are told to `refused`; without it they are an error. The data are
+    in the folder `data`, or where they were in training.
 
     Products are those of the training, float32 in full or TF32, and fields are float32 whatever
     they were stored as in its steps: as for the validation error, by which the weights were chosen.
     """
-    config, operator = read_config(folder), load(folder, pick_device(device))
+    config, operator = RunFolder(folder).config_here(data), load(folder, pick_device(device))
     resolutions = tuple(resolutions) or (config.resolution,)
     evaluations = []
     for split in splits:
@@ -96,13 +98,14 @@ def evaluate_runs(
     resolutions: Sequence[int] = (),
     samples: int | None = None,
     device: str = "auto",
+    data: str | Path | None = None,
 ) -> list[RunErrors]:
     """`evaluate_run` for several runs, named by their folders; refused resolutions are kept."""
     found = []
     for name, folder in zip(run_names(folders), folders, strict=True):
         refused: dict[int, str] = {}
         evaluations = evaluate_run(
-            folder, splits, resolutions, samples, device, refused.__setitem__
+            folder, splits, resolutions, samples, device, refused.__setitem__, data
         )
         training = read_config(folder).resolution
         found.append(RunErrors(name, training, evaluations, refused))

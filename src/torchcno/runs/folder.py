@@ -11,25 +11,26 @@ errors.npz          the relative L1 error of every sample, by split and space
 examples.npz        some samples of each split with their predictions
 resolution.json     errors on many grids, where a study measured them
 spectra.npz         spectra of truth and prediction, where a study measured them
+checksums.jsonl     the SHA-256 of these files; rows and tensors carry theirs themselves
 """
 
 import hashlib
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from torchcno.data.dataset import holds_data
 from torchcno.data.normalization import Normalization
-from torchcno.disk import locked, read_json, write_arrays
+from torchcno.disk import keep_checksums, read_arrays, read_json, sweep, write_arrays
 from torchcno.evaluation.errors import published_error
 from torchcno.evaluation.resolution import Evaluation, ResolutionCurve
 from torchcno.grids import Grid
+from torchcno.locks import locked
 from torchcno.metrics import Mask
 from torchcno.operators import laid_out
 from torchcno.runs.config import RunConfig, check_format, differences, read_tree
@@ -126,9 +127,17 @@ class RunFolder(TrainingFolder):
         if not is_first_process(hardware):
             yield False
             return
-        self.path.mkdir(parents=True, exist_ok=True)
         with locked(self.path, wait):
+            # What a kill left of files that only the holder of the lock writes.
+            for file in (self.config_file, self.model_file, self.result_file, self.errors_file,
+                         self.examples_file):  # fmt: skip
+                sweep(file)
             yield True
+
+    def claim(self) -> None:
+        """Start a new run here, with checksums of its files; refuse to write over another."""
+        super().claim()
+        keep_checksums(self.path)
 
     def _check(self, config: RunConfig, mode: Mode) -> dict[str, Any] | None:
         """The result of a finished run; None where it is to begin or to go on; else refuse."""
@@ -198,6 +207,22 @@ class RunFolder(TrainingFolder):
         """The configuration."""
         return RunConfig.from_tree(read_tree(self.existing(self.config_file)))
 
+    def config_here(self, data: str | Path | None = None) -> RunConfig:
+        """The configuration, with its data in the folder `data`, if given.
+
+        Someone else's configuration may name any place. One that is no data folder is not made to
+        be one unless the user says so.
+        """
+        config = self.config()
+        if data is not None:
+            return replace(config, data=Path(data))
+        if config.data is not None and not holds_data(config.data, config.problem.name):
+            raise ValueError(
+                f"{config.data}, where {self.config_file} says that the data are, holds no data of "
+                f"{config.problem.name}; say where they are or shall be made: --data FOLDER."
+            )
+        return config
+
     def result(self) -> dict[str, Any] | None:
         """What the run came to; None where it is not finished."""
         return read_json(self.result_file) if self.result_file.exists() else None
@@ -248,11 +273,13 @@ class RunFolder(TrainingFolder):
 
     def errors(self, split: str, space: str = "normalized") -> NDArray[Any] | None:
         """The relative L1 error of every sample, a fraction; None where there is none."""
-        return _read_arrays(self.errors_file).get(f"{split}/{space}")
+        arrays = read_arrays(self.errors_file) if self.errors_file.exists() else {}
+        return arrays.get(f"{split}/{space}")
 
     def examples(self, split: str) -> Examples | None:
         """The samples that the run keeps of `split`; None where there are none."""
-        start, arrays = f"{split}/", _read_arrays(self.examples_file)
+        arrays = read_arrays(self.examples_file) if self.examples_file.exists() else {}
+        start = f"{split}/"
         own = {name.removeprefix(start): a for name, a in arrays.items() if name.startswith(start)}
         return Examples.from_arrays(own) if own else None
 
@@ -288,12 +315,15 @@ class RunFolder(TrainingFolder):
         """The first file that is there and cannot be read."""
         readers: dict[Path, Callable[[Path], object]] = {
             self.config_file: lambda _: self.config(),
+            self.model_file: read_json,
             self.result_file: _check_result,
-            self.errors_file: _check_arrays,
-            self.examples_file: _check_arrays,
+            self.errors_file: read_arrays,
+            self.examples_file: read_arrays,
             self.resolution_file: lambda _: self.resolutions(),
-            self.spectra_file: _check_arrays,
+            self.spectra_file: read_arrays,
         }
+        if self.result_file.exists():  # else a run that goes on mends the last rows
+            readers[self.metrics] = lambda _: self.rows()
         found = (damage_of(path, read) for path, read in readers.items())
         return next((damage for damage in found if damage is not None), None)
 
@@ -352,19 +382,3 @@ def _check_result(path: Path) -> None:
     if lacking:
         raise ValueError(f"it lacks {', '.join(lacking)}")
     check_errors(result["errors"])
-
-
-def _check_arrays(path: Path) -> None:
-    """Read an archive of arrays to its end: every part of it has a checksum."""
-    with zipfile.ZipFile(path) as archive:
-        bad = archive.testzip()
-    if bad is not None:
-        raise ValueError(f"{bad} in it is damaged")
-
-
-def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a file; none where there is no file."""
-    if not path.exists():
-        return {}
-    with np.load(path) as arrays:
-        return dict(arrays)

@@ -5,8 +5,8 @@ line of JSON and reads the answer as another; `main` is the process. Its standar
 in the job's folder. It does not outlive the one that started it, so that whoever takes the job over
 does not find it at work.
 
-The side of `run_in_process` imports nothing but the standard library: the processes of a cluster
-that only wait for jobs stay small.
+The side of `run_in_process` imports the standard library and `disk`, which does so too: the
+processes of a cluster that only wait for jobs stay small.
 """
 
 import json
@@ -17,13 +17,18 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
+
+from torchcno.disk import create, open_own
 
 Request = Mapping[str, Any]  # see `jobs.Job.request`
 Answer = dict[str, Any]  # "state", and "error" where there is one
 
-COMMAND = [sys.executable, "-m", "torchcno.runs.job_process"]
+# -P: nothing is imported that lies in the current folder under the name of a module.
+COMMAND = [sys.executable, "-P", "-m", "torchcno.runs.job_process"]
+APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 ATTEMPTS = 3  # for processes that die without a word: for want of memory, mostly
 LOOK = 0.2  # seconds between two looks at a process
 PATIENCE = 60.0  # seconds for a process to save its state when it is asked to stop
@@ -44,7 +49,7 @@ def run_in_process(request: Request, environment: Mapping[str, str] | None = Non
     folder = Path(request["folder"])
     folder.mkdir(parents=True, exist_ok=True)
     for _ in range(ATTEMPTS):
-        with (folder / "log.txt").open("a") as log:
+        with open(open_own(folder / "log.txt", APPEND), "a") as log:
             code, answer = _attempt(request, log, environment or {})
         if answer is not None:
             return answer
@@ -61,7 +66,8 @@ def run_in_process(request: Request, environment: Mapping[str, str] | None = Non
 def request_stop(folder: Path) -> None:
     """Ask the job in `folder` to stop, wherever it is at work, and save its state."""
     folder.mkdir(parents=True, exist_ok=True)  # the job may be about to make it
-    stop_file(folder).touch()
+    with suppress(FileExistsError):
+        create(stop_file(folder), b"")
 
 
 def stop_file(folder: Path) -> Path:

@@ -8,7 +8,13 @@ the last checkpoint and nothing else.
 import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    CancelledError,
+    Future,
+    ThreadPoolExecutor,
+    wait,
+)
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -18,6 +24,7 @@ from typing import Any
 
 import torch
 
+from torchcno.disk import refuse_link
 from torchcno.runs.config import RunConfig
 from torchcno.runs.evaluate import EVALUATED
 from torchcno.runs.folder import RunFolder
@@ -27,6 +34,7 @@ from torchcno.training import Diverged, Interrupted
 from torchcno.training.interruption import terminable
 
 JOBS_A_GPU = 4  # small networks leave most of a GPU idle; more than four gain little
+GO_ON = "Start it again: the same command goes on from what is saved."
 CONNECTING = 10.0  # seconds to wait for a cluster's scheduler
 
 
@@ -139,6 +147,8 @@ def outcome_of(job: Job, future: "Future[Answer]") -> Outcome:
     """The outcome of a job that was run; a worker that could not even try is a failure too."""
     try:
         answer = future.result()
+    except CancelledError:
+        answer = {"state": "failed", "error": f"its cluster's scheduler is gone. {GO_ON}"}
     except Exception as error:
         answer = {"state": "failed", "error": f"{type(error).__name__}: {error}"}
     return Outcome(job, **answer)
@@ -170,6 +180,7 @@ class Workers:
 
     def submit(self, job: Job) -> Future[Answer]:
         """Run `job`, also one that was stopped before: who asks again means it."""
+        refuse_link(job.folder)
         stop_file(job.folder).unlink(missing_ok=True)
         return self.run(job)
 
@@ -230,7 +241,12 @@ def cluster_workers(address: str, jobs: Sequence[Job]) -> Iterator[Workers]:
 
     with client:
         _refuse_lack_of_gpus(client, address, jobs)
-        yield Workers(count_places, run)
+        try:
+            yield Workers(count_places, run)
+        except OSError as error:
+            if client.status == "running":
+                raise
+            raise ConnectionError(f"the scheduler at {address} is gone. {GO_ON}") from error
 
 
 def _refuse_lack_of_gpus(client: Any, address: str, jobs: Sequence[Job]) -> None:

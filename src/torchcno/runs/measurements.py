@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchcno.disk import read_json, write_arrays, write_json
+from torchcno.disk import read_arrays, read_json, write_arrays, write_json
 from torchcno.evaluation.errors import published_error
 from torchcno.evaluation.spectra import (
     averaged_amplitude,
@@ -145,8 +145,7 @@ def read_spectra(folder: Path) -> Spectra | None:
     path = RunFolder(folder).spectra_file
     if not path.exists():
         return None
-    with np.load(path) as arrays:
-        return Spectra.from_arrays(arrays)
+    return Spectra.from_arrays(read_arrays(path))
 
 
 def _spectra_made_with(run: RunFolder) -> tuple[str | None, float | None]:

@@ -8,6 +8,7 @@ that dataclass with its defaults.
 import contextlib
 import dataclasses
 import difflib
+import reprlib
 import types
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,15 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from torchcno.selection import select
 
 T = TypeVar("T")
+
+
+def shown(value: Any) -> str:
+    """A value as an error shows it, cut short where it is long."""
+    return _SHORT.repr(value)
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 80
 
 
 def to_plain(value: Any) -> Any:
@@ -37,7 +47,7 @@ def from_plain(config: type[T], tree: Mapping[str, Any], where: str, base: T | N
     `where` names the tree in errors: "model" makes "model.widht is unknown".
     """
     if not isinstance(tree, Mapping):
-        raise ValueError(f"{where} is {tree!r}; give its fields as `name: value`.")
+        raise ValueError(f"{where} is {shown(tree)}; give its fields as `name: value`.")
     hints = get_type_hints(config)
     names = [field.name for field in dataclasses.fields(config)]  # type: ignore[arg-type]
     for key in tree:
@@ -83,7 +93,7 @@ def convert(value: Any, hint: Any, where: str) -> Any:
             pass  # to Python True is an integer; to a configuration it is not
         case _ if isinstance(hint, type) and isinstance(value, hint):
             return value
-    raise ValueError(f"{where} is {value!r}; give {_readable(hint)}.")
+    raise ValueError(f"{where} is {shown(value)}; give {_readable(hint)}.")
 
 
 def _convert_union(value: Any, members: tuple[Any, ...], where: str) -> Any:
@@ -102,7 +112,7 @@ def _convert_union(value: Any, members: tuple[Any, ...], where: str) -> Any:
     for member in sorted(members, key=lambda member: member is float):
         with contextlib.suppress(ValueError):
             return convert(value, member, where)
-    raise ValueError(f"{where} is {value!r}; give {' or '.join(map(_readable, members))}.")
+    raise ValueError(f"{where} is {shown(value)}; give {' or '.join(map(_readable, members))}.")
 
 
 def _readable(hint: Any) -> str:

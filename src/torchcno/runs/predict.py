@@ -3,15 +3,17 @@
 import io
 import zipfile
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import torch
 import xarray
 from torch import Tensor
+from xarray.backends import H5NetCDFStore
 
-from torchcno.data.files import coordinates_of, reserve
-from torchcno.disk import replacing, write_atomically
+from torchcno.data.files import UNLOCKED, coordinates_of, reserve
+from torchcno.disk import refuse_bomb, replacing, write_atomically
 from torchcno.grids import Grid
 from torchcno.runs.operator import TrainedOperator
 from torchcno.selection import select
@@ -39,7 +41,8 @@ def predict_file(
 def read_array(path: Path) -> tuple[Tensor, None]:
     """The array of a .npy file, which says of no problem that it is of it."""
     try:
-        array = np.load(path, allow_pickle=False)
+        # Mapped: a file that claims more than it has is refused before memory is asked for.
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is damaged or no .npy file: {error}") from error
     if not isinstance(array, np.ndarray):
@@ -50,8 +53,10 @@ def read_array(path: Path) -> tuple[Tensor, None]:
 def read_dataset(path: Path) -> tuple[Tensor, str | None]:
     """The variable `input` of a NetCDF file, and the problem that it names, if any."""
     try:
-        with xarray.open_dataset(path, engine="h5netcdf") as dataset:
+        with xarray.open_dataset(path, engine="h5netcdf", driver_kwds=UNLOCKED) as dataset:
             found, problem = ", ".join(map(str, dataset.variables)), dataset.attrs.get("problem")
+            if "input" in dataset:
+                refuse_bomb(path, path.stat().st_size, dataset["input"].nbytes)
             array = dataset["input"].values if "input" in dataset else None
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ValueError(f"{path} is damaged or no NetCDF-4 file: {error}") from error
@@ -91,7 +96,9 @@ def write_groups(path: Path, groups: Mapping[str, xarray.Dataset]) -> None:
     with replacing(path) as part:
         reserve(part, sum(dataset.nbytes for dataset in groups.values()))
         for i, (group, dataset) in enumerate(groups.items()):
-            dataset.to_netcdf(part, mode="a" if i else "w", group=group, engine="h5netcdf")
+            store = H5NetCDFStore.open(part, "a" if i else "w", group=group, driver_kwds=UNLOCKED)
+            with closing(store):
+                dataset.dump_to_store(store)
 
 
 READERS = {".npy": read_array, ".nc": read_dataset}

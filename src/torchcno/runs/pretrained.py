@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from torchcno.arithmetic import arithmetic
-from torchcno.disk import read_json, write_json
+from torchcno.disk import keep_checksums, make_folder, read_json, write_json
 from torchcno.evaluation.errors import published_error, sample_errors, summary
 from torchcno.runs.config import write_tree
 from torchcno.runs.evaluate import EVALUATED, evaluate_run
@@ -50,12 +50,13 @@ def pretrained() -> dict[str, Path]:
 
 
 def export_run(
-    run: str | Path, out: str | Path, device: str = "auto"
+    run: str | Path, out: str | Path, device: str = "auto", data: str | Path | None = None
 ) -> dict[str, dict[str, float]]:
     """Write the operator of a run to the folder `out` in half precision.
 
     Returns the published error in percent by split, of the run and of what `load(out)` gives.
-    Refused where one differs from the other by more than a hundredth.
+    Refused where one differs from the other by more than a hundredth. The data are in the folder
+    `data`, or where they were in training.
     """
     source, target = RunFolder(run), RunFolder(out)
     if source.path.resolve() == target.path.resolve():
@@ -69,7 +70,7 @@ def export_run(
         raise ValueError(f"{out} holds the operator of another run; choose another --out.")
     if next(p for p in (target.path, *target.path.absolute().parents) if p.exists()).is_file():
         raise ValueError(f"{out} cannot be a folder, since there is a file; choose another --out.")
-    evaluations = evaluate_run(run, EVALUATED, device=device)
+    evaluations = evaluate_run(run, EVALUATED, device=device, data=data)
     weights = halved(operator.network)
     load_into(operator.network, weights, run)
     errors = {}
@@ -86,6 +87,8 @@ def export_run(
                 f"half precision changes the error on {split} from {error['full']:.4g} to "
                 f"{error['half']:.4g} %, by more than a hundredth; publish the run as it is."
             )
+    make_folder(target.path)
+    keep_checksums(target.path)
     write_tree(plain.to_tree(), target.config_file)
     save_tensors(target.weights, weights)
     description = {**read_json(source.model_file), "relative_l1_median_percent": errors}

@@ -200,6 +200,9 @@ def train_run(
             config.preset,
         )
 
+        if mode == "resume" and is_first_process(config.hardware) and folder.model_file.exists():
+            folder.refuse_another_operator(task.operator)
+
         def on_epoch(epoch: Epoch) -> None:
             for tell in (draw, watch.epoch):
                 if tell is not None:
@@ -209,14 +212,18 @@ def train_run(
 
 
 def resume_run(
-    folder: str | Path, watch: Watch = NO_ONE, hardware: Hardware | None = None
+    folder: str | Path,
+    watch: Watch = NO_ONE,
+    hardware: Hardware | None = None,
+    data: str | Path | None = None,
 ) -> dict[str, Any]:
     """Go on with the interrupted run in `folder`, to the end that it would have come to.
 
-    On its devices, or on other `hardware`. A finished run is left as it is, with or without its
-    checkpoint and weights.
+    On its devices, or on other `hardware`; with its data in the folder `data`, if given. A finished
+    run is left as it is, with or without its checkpoint and weights.
     """
-    config = RunFolder(folder).config()
+    run = RunFolder(folder)
+    config = run.config() if run.result_file.exists() else run.config_here(data)
     config = replace(config, hardware=hardware or config.hardware)
     return train_run(config, folder, watch, mode="resume")
 

@@ -1,17 +1,22 @@
-"""Tensors on disk: without pickle, and never half written."""
+"""Tensors on disk: without pickle, never half written, and with a digest of the whole file."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from torchcno.disk import write_atomically
+from torchcno.disk import explained, open_regular, say_once, write_atomically
 from torchcno.training.sharding import share
+
+MOST_HEADER = 8 * 2**20  # bytes: some 50,000 tensors
+OURS, OTHERS = "torchcno", "format"  # entries of a file's metadata; other programs write "format"
+BLANK = b"0" * 64  # the digest is of the file with this in its place
 
 
 def save_tensors(
@@ -22,7 +27,7 @@ def save_tensors(
     Complex tensors are kept as pairs of reals: older releases of the format know no complex
     numbers.
     """
-    complex_names = [name for name, tensor in tensors.items() if tensor.is_complex()]
+    complex_names = sorted(name for name, tensor in tensors.items() if tensor.is_complex())
     real = {
         name: torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
         for name, tensor in tensors.items()
@@ -33,31 +38,76 @@ def save_tensors(
         for name, tensor in real.items()
     }
     # One entry only: several would come out in an order that changes from process to process.
-    metadata = {"torchcno": json.dumps({"complex": complex_names, "note": note or {}})}
-    write_atomically(path, save(plain, metadata))
+    said = {"complex": complex_names, "note": note or {}, "sha256": BLANK.decode()}
+    content = save(plain, {OURS: json.dumps(said)})
+    digest = hashlib.sha256(content).hexdigest().encode()
+    head, end = _split(content)
+    write_atomically(path, b"".join((head.replace(BLANK, digest), memoryview(content)[end:])))
+
+
+def _split(content: bytes) -> tuple[bytes, int]:
+    """The header of a safetensors file, with its length, and where it ends."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    return content[:end], end
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the note of `save_tensors`, on the CPU."""
+    with open_regular(path) as file, explained(path, "read"):
+        start = file.read(8)
+        if int.from_bytes(start, "little") > MOST_HEADER:
+            raise _damage(path, "no safetensors file", "its header has no end")
+        file.seek(0)
+        content = file.read()
+    head, end = _split(content)
     try:
-        with safe_open(path, framework="pt") as file:
-            said = (file.metadata() or {}).get("torchcno", "{}")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        metadata = json.loads(head[8:]).get("__metadata__", {})
+        strange = metadata.keys() - {OURS, OTHERS}
+    except (AttributeError, RecursionError, ValueError) as error:
+        raise _damage(path, "no safetensors file", str(error)) from error
+    try:
+        said = json.loads(metadata.get(OURS, "{}"))
+        digest = said.get("sha256")
+    except (AttributeError, RecursionError, TypeError, ValueError) as error:
+        raise _damage(path, "of another program", f"its metadata: {error}") from error
+    if digest is None and (strange or said.keys() - {"complex", "note"}):
+        raise _damage(path, "of another program", "its metadata are not ours")
+    if digest is None:
+        say_once(
+            f"{path} has no checksum, since it was made before torchcno wrote them: damage to it "
+            "is not seen."
+        )
+    else:
+        _verify(path, head, memoryview(content)[end:], digest)
+    try:
+        tensors = dict(sorted(load(content).items()))  # which come in any order
     except SafetensorError as error:
-        raise ValueError(
-            f"{path} is damaged or no safetensors file ({error}); bring back a whole copy of it, "
-            "or train again."
-        ) from error
+        raise _damage(path, "no safetensors file", str(error)) from error
     try:
-        metadata = json.loads(said)
-        for name in metadata.get("complex", []):
+        for name in said.get("complex", []):
             tensors[name] = torch.view_as_complex(tensors[name])
-        return tensors, metadata.get("note", {})
-    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        return tensors, said.get("note", {})
+    except (KeyError, RuntimeError, TypeError) as error:
+        raise _damage(path, "of another program", f"its metadata: {error}") from error
+
+
+def _verify(path: Path, head: bytes, values: memoryview, digest: object) -> None:
+    """Refuse a file that does not have the digest that it names."""
+    actual = hashlib.sha256()
+    if isinstance(digest, str) and len(digest) == len(BLANK):
+        actual.update(head.replace(digest.encode(), BLANK))
+        actual.update(values)
+    if actual.hexdigest() != digest:
         raise ValueError(
-            f"{path} is damaged or of another program (its metadata: {error}); bring back a whole "
-            "copy of it, or train again."
-        ) from error
+            f"{path} is damaged: it is not what was written there. Bring back a whole copy of it, "
+            "or train again."
+        )
+
+
+def _damage(path: Path, what: str, why: str) -> ValueError:
+    return ValueError(
+        f"{path} is damaged or {what} ({why}); bring back a whole copy of it, or train again."
+    )
 
 
 def load_into(model: nn.Module, weights: Mapping[str, Tensor], source: str | Path) -> None:

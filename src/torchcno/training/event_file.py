@@ -4,6 +4,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
+from torchcno.disk import make_own_folder
 from torchcno.training.loop import Epoch
 
 
@@ -19,12 +20,13 @@ class EventFile:
                 "TensorBoard's curves need its package: pip install 'torchcno[log]', "
                 "or leave out --tensorboard; metrics.jsonl has the same numbers."
             ) from error
-        self._open = partial(SummaryWriter, folder)
+        self._folder, self._open = folder, partial(SummaryWriter, folder)
         self._writer: SummaryWriter | None = None
 
     def __call__(self, epoch: Epoch) -> None:
         """Draw a row, and bring it to the disk: a checkpoint may come next that counts it."""
         if self._writer is None:
+            make_own_folder(self._folder)
             # What a killed run drew of this epoch and of later ones, after its last checkpoint,
             # counts no more.
             self._writer = self._open(purge_step=epoch.epoch)

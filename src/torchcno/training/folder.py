@@ -1,7 +1,5 @@
 """The files of a training: metrics.jsonl, model.safetensors and checkpoint/."""
 
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -9,6 +7,18 @@ from typing import Any
 
 from torch import Tensor
 
+from torchcno.disk import (
+    append_row,
+    create,
+    flush_file,
+    make_folder,
+    make_own_folder,
+    read_bytes,
+    read_rows,
+    replacing,
+    sweep,
+    unseal_rows,
+)
 from torchcno.training.checkpoint import load_tensors, save_tensors
 from torchcno.training.state import Progress
 
@@ -39,27 +49,23 @@ class TrainingFolder:
             raise ValueError(
                 f"{self.weights} is there, without the run that made it; choose another folder."
             )
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
 
     def append(self, row: Mapping[str, Any]) -> int:
         """Add a row to the metrics; the bytes they have now."""
-        with self.metrics.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-        return self.metrics.stat().st_size
+        return append_row(self.metrics, row)
 
     def rows(self) -> list[dict[str, Any]]:
         """The metrics so far, but for a row that is being written."""
-        lines = self.metrics.read_text().splitlines(keepends=True) if self.metrics.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        return read_rows(self.metrics)
 
     def save(
         self, state: Mapping[str, Tensor], note: Mapping[str, Any], best: Mapping[str, Tensor]
     ) -> None:
         """Put the state of the run in the checkpoint, and the best weights so far beside it."""
         if self.metrics.exists():
-            # Rows that the checkpoint counts have to be on the disk before it is.
-            with self.metrics.open("rb") as file:
-                os.fsync(file.fileno())
+            flush_file(self.metrics)  # rows that the checkpoint counts are on the disk before it
+        make_own_folder(self.checkpoint.parent)
         save_tensors(self.checkpoint, state, note)
         if best:
             save_tensors(self.weights, best)
@@ -100,17 +106,19 @@ class TrainingFolder:
 
     def rewind(self, metrics_bytes: int, best: Mapping[str, Tensor]) -> None:
         """Forget what a killed run wrote after the checkpoint that is now gone on from."""
-        size = self.metrics.stat().st_size if self.metrics.exists() else 0
+        content = read_bytes(self.metrics) if self.metrics.exists() else b""
+        size = len(content)
         if size < metrics_bytes:
             raise ValueError(
                 f"{self.metrics} has {size} bytes, of {metrics_bytes} that the checkpoint counts: "
                 "rows are lost. Put the file back, or start again in another folder."
             )
-        if size:
-            os.truncate(self.metrics, metrics_bytes)
-        for path in (self.checkpoint, self.weights):
-            for left in path.parent.glob(f"{path.name}.*.part"):  # by a kill in mid-write
-                left.unlink(missing_ok=True)
+        unseal_rows(self.metrics, content[:metrics_bytes])  # which refuses damaged ones
+        if size > metrics_bytes:
+            with replacing(self.metrics) as temporary:
+                create(temporary, content[:metrics_bytes])
+        for path in (self.metrics, self.checkpoint, self.weights):
+            sweep(path)
         if best:
             save_tensors(self.weights, best)  # in place of the others: a full disk leaves those
         else:

@@ -40,6 +40,7 @@ from torchcno.training.hardware import (
     launch,
     reuse_memory,
 )
+from torchcno.training.identity import identify
 from torchcno.training.interruption import Interrupted, stop_requests
 from torchcno.training.losses import LOSSES
 from torchcno.training.optimizers import make_optimizer, set_rate
@@ -145,6 +146,7 @@ def fit(
                 **{k: v for k, v in asdict(recipe).items() if k not in EITHER_WAY},
                 "seed": seed,
                 "samples": len(train),
+                **identify(model, train, val),
             },
             state=_first_state(model, recipe, steps, fabric, hardware),
             mover=Mover(train.inputs.shape[2:], fabric.device, ZEROS.get(recipe.augmentation, 0.0)),
@@ -218,7 +220,8 @@ class _Run:
         saved = self.folder.load()
         if saved is not None:
             tensors, note = saved
-            protocol = completed(note["protocol"])
+            # What earlier versions did not note is taken to be the same.
+            protocol = {**self.protocol, **completed(note["protocol"])}
             for name, given in self.protocol.items():
                 if protocol.get(name) != given:
                     raise ValueError(

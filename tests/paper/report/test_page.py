@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from torchcno.disk import write_json
+from torchcno.disk import write_arrays, write_json
 from torchcno.evaluation.layers import LayerAliasing
 from torchcno.paper import published as paper
 from torchcno.paper.figures.picture import Picture, compared
@@ -176,7 +176,7 @@ def test_a_run_that_is_not_measured_is_missing(tiny_run, tmp_path):
     SPECTRA.make(folder, "cpu")
     assert len(missing(Results(tmp_path), "spectra")) == 5  # the other runs of the study
     arrays = dict(np.load(folder / SPECTRA.file))
-    np.savez(folder / SPECTRA.file, **arrays | {"weights": np.array("others")})
+    write_arrays(arrays | {"weights": np.array("others")}, folder / SPECTRA.file)
     assert f"{name} (spectra.npz)" in missing(Results(tmp_path), "spectra")  # of other weights
     assert picture_of(tmp_path, "spectra-navier-stokes").foreign == ("UNet",)
 

@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from torchcno.disk import write_atomically
+
 HEADINGS = {"test": "in distribution", "ood": "out of distribution"}  # of splits
 INK = "#767676"
 SHADES = 64  # of a colour scale: more than the eye tells apart
@@ -174,6 +176,13 @@ def png(figure: Figure, dpi: int = 130) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=dpi, transparent=True)
     return buffer.getvalue()
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """The picture as a file of the kind that the name ends with, never half of it."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=path.suffix.lower()[1:], dpi=150)
+    write_atomically(path, buffer.getvalue())
 
 
 def data_uri(figure: Figure) -> str:

@@ -22,6 +22,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from torchcno.data.samples import Samples
+from torchcno.locks import is_alive
 from torchcno.runs.evaluate import EVALUATED
 from torchcno.runs.folder import RunFolder
 from torchcno.runs.job_process import Answer, request_stop
@@ -221,17 +222,6 @@ def is_forfeit(frozen: FrozenTrial) -> bool:
     if made["host"] == socket.gethostname() and not is_alive(made["process"]):
         return True
     return bool(time.time() - made["time"] > FORFEIT)
-
-
-def is_alive(process: int) -> bool:
-    """Whether this machine has a process of that number."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # another user's
-    return True
 
 
 def lags(trial: Trial, folder: Path) -> bool:

@@ -17,7 +17,8 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
 
-from torchcno.disk import locked
+from torchcno.disk import refuse_link
+from torchcno.locks import locked
 from torchcno.runs.config import RunConfig, differences, read_tree, section, write_tree
 from torchcno.runs.folder import RunFolder
 from torchcno.runs.search.space import Space
@@ -132,8 +133,9 @@ def open_study(search: Search, folder: Path, url: str | None = None) -> Study:
     refuse_another_search(search, folder)  # before a database hears of it
     if url is not None:
         study = _connect(search, folder, url)  # first: where it fails, no folder shall be left
-    folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
+        for name in ("study.db", "study.db-journal", "trials"):
+            refuse_link(folder / name)
         refuse_another_search(search, folder)
         if url is None:
             study = _connect(search, folder, f"sqlite:///{folder.absolute() / 'study.db'}")

@@ -1,0 +1,30 @@
+"""What a run is of: its network and its data, as a checkpoint remembers them."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchcno.training.pairs import Pairs
+
+
+def identify(model: nn.Module, train: Pairs, val: Pairs) -> Mapping[str, Any]:
+    """The fields of the network's configuration, and a digest of the data as the network sees them.
+
+    The data are scaled already, so that another normalisation is other data.
+    """
+    config = getattr(model, "config", None)
+    fields = asdict(config) if is_dataclass(config) and not isinstance(config, type) else {}
+    digest = hashlib.sha256()
+    for tensor in (*train.tensors, *val.tensors):
+        digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+        values = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
+        digest.update(values.numpy().data)
+    # As JSON gives them back: lists, not tuples.
+    plain = json.loads(json.dumps(fields, default=str))
+    network = {f"network.{name}": value for name, value in plain.items()}
+    return {**network, "data": f"sha256:{digest.hexdigest()[:16]}"}
