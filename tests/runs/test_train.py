@@ -180,8 +180,8 @@ def test_a_folder_from_before_there_were_two_scalings_loads(tiny_run, tmp_path):
 
 
 def test_a_symmetry_that_changes_signs_needs_zero_in_its_place(tiny_config, tmp_path):
-    recipe = replace(tiny_config.train, normalization="symmetric", augmentation="reflections")
-    with pytest.raises(ValueError, match=r"scaled to 0\.5.*odd-reflections"):
+    recipe = replace(tiny_config.train, normalization="unit", augmentation="odd-square")
+    with pytest.raises(ValueError, match=r"scaled to 0\.0, and it is scaled to 0\.\d"):
         train_run(replace(tiny_config, train=recipe), tmp_path / "run")
 
 
@@ -479,3 +479,25 @@ def test_what_kills_left_of_small_files_is_swept(interrupted):
         path.write_text("half")
     resume_run(interrupted)
     assert not any(path.exists() for path in left)
+
+
+def test_a_symmetry_that_the_problem_has_not_is_refused(tiny_config, tmp_path):
+    recipe = replace(tiny_config.train, augmentation="translations")
+    with pytest.raises(ValueError, match=r"no symmetry 'translations'; use augmentation none, sq"):
+        train_run(replace(tiny_config, train=recipe), tmp_path / "run")
+
+
+def test_predictions_that_are_averaged_have_the_symmetry_also_when_loaded(tiny_config, tmp_path):
+    recipe = replace(
+        tiny_config.train,
+        normalization="symmetric",
+        augmentation="odd-square",
+        symmetric_predictions=True,
+    )
+    train_run(replace(tiny_config, train=recipe), tmp_path / "run")
+    operator = load(tmp_path / "run")
+    u = torch.rand(1, 1, *operator.grid.shape) - 0.5
+    v = operator.predict(u)
+    for image, expected in ((-u, -v), (u.mT, v.mT), (u.flip(-1), v.flip(-1))):
+        torch.testing.assert_close(operator.predict(image), expected)
+    assert not torch.allclose(operator.network(u.mT), operator.network(u).mT, rtol=1e-2)

@@ -6,7 +6,10 @@ from torch import Generator
 
 from torchcno.problems import NavierStokes, SmoothTransport
 from torchcno.training.augmentation import (
+    GROUPS,
+    ZEROS,
     Mover,
+    average_over_group,
     axis_exchange,
     flow_reflection,
     odd_square_symmetry,
@@ -129,3 +132,28 @@ def test_any_samples_move_as_all_do():
     numbers = torch.tensor([*chain(*translation(u.shape[2:], 1, Generator().manual_seed(0)))])
     mover = Mover(u.shape[2:], u.device)
     assert torch.equal(mover(u, batch, numbers), mover(u, torch.arange(6), numbers)[batch])
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_an_average_over_a_group_is_equivariant_to_rounding(group):
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3, padding=1), torch.nn.GELU(), torch.nn.Conv2d(4, 1, 3, padding=1)
+    ).double()
+    u = torch.rand(2, 1, 6, 6, dtype=torch.float64)
+    mover, everyone = Mover(u.shape[2:], u.device, ZEROS.get(group, 0.0)), torch.arange(2)
+    v, alone = average_over_group(network, u, group), network(u)
+    largest = 0.0
+    for move in GROUPS[group](u.shape[2:], 1):
+        numbers = torch.tensor([*chain(*move)])
+        assert torch.equal(mover.back(mover(u, everyone, numbers), numbers), u)
+        moved = average_over_group(network, mover(u, everyone, numbers), group)
+        torch.testing.assert_close(moved, mover(v, everyone, numbers), rtol=0, atol=1e-12)
+        single = network(mover(u, everyone, numbers)) - mover(alone, everyone, numbers)
+        largest = max(largest, float(single.detach().abs().max()))
+    assert largest > 1e-3  # the network by itself has not the symmetry
+
+
+def test_rectangles_are_not_averaged_over_the_square():
+    with pytest.raises(ValueError, match="as many points along every axis"):
+        average_over_group(lambda u: u, torch.rand(1, 1, 4, 6), "square")

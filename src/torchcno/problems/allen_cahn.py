@@ -43,6 +43,7 @@ class AllenCahn(Problem):
     version: ClassVar = 2
     layout: ClassVar = "inclusive"
     boundary: ClassVar = "periodic"
+    symmetries: ClassVar = ("square", "odd-square", "exchange")
     samples: ClassVar = {"train": 256, "val": 128, "test": 128, "ood": 128}
     ood: ClassVar = {"K": 16, "r": (0.85, 1.15)}
     input_label: ClassVar = "u(0)"

@@ -54,6 +54,7 @@ class Darcy(Problem):
     version: ClassVar = 2
     layout: ClassVar = "inclusive"
     boundary: ClassVar = "even"
+    symmetries: ClassVar = ("square", "exchange")
     samples: ClassVar = {"train": 256, "val": 128, "test": 128, "ood": 128}
     ood: ClassVar = {"length": 0.158}
     input_label: ClassVar = "coefficient a"

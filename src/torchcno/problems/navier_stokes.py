@@ -71,6 +71,7 @@ class NavierStokes(Problem):
     version: ClassVar = 2
     layout: ClassVar = "periodic"
     boundary: ClassVar = "periodic"
+    symmetries: ClassVar = ("reflections", "odd-reflections", "translations")
     samples: ClassVar = {"train": 750, "val": 128, "test": 128, "ood": 128}
     ood: ClassVar = {"rho": 0.09, "centre": 0.45}
     state_channels: ClassVar = 2

@@ -29,6 +29,7 @@ class Poisson(Problem):
     name: ClassVar = "poisson"
     layout: ClassVar = "inclusive"
     boundary: ClassVar = "odd"
+    symmetries: ClassVar = ("square", "odd-square", "exchange")
     samples: ClassVar = {"train": 1024, "val": 128, "test": 256, "ood": 256}
     ood: ClassVar = {"K": 20}
     input_label: ClassVar = "source f"

@@ -34,6 +34,8 @@ class Problem(ABC):
     version: ClassVar[int] = 1
     layout: ClassVar[Layout]  # where the samples lie
     boundary: ClassVar[str]  # how the fields meet the edge: zero, periodic, even or odd
+    # Symmetries of the operator, G(g u) = g G(u): names of augmentations that training may use.
+    symmetries: ClassVar[tuple[str, ...]] = ()
     samples: ClassVar[Mapping[str, int]]  # the paper's number of samples per split
     ood: ClassVar[Mapping[str, Any]]  # the constants that differ out of distribution
     resolution: ClassVar[Any] = 64  # the paper's points, a `Resolution`

@@ -36,6 +36,11 @@ class _Transport(Problem):
     input_label: ClassVar = "u(0)"
     output_label: ClassVar = "u(T)"
 
+    @property
+    def symmetries(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The axes can be exchanged where the wind blows along the diagonal."""
+        return ("exchange",) if self.velocity[0] == self.velocity[1] else ()
+
     def sample_inputs(self, grid: Grid, n: int, generator: Generator) -> Tensor:
         """Random initial data f: (n, [on D, on D − vT], y, x)."""
         return self.states(self.sample_shapes(n, generator), grid)

@@ -31,6 +31,7 @@ class Wave(Problem):
     name: ClassVar = "wave"
     layout: ClassVar = "inclusive"
     boundary: ClassVar = "odd"
+    symmetries: ClassVar = ("square", "odd-square", "exchange")
     samples: ClassVar = {"train": 512, "val": 128, "test": 256, "ood": 256}
     ood: ClassVar = {"K": 32, "r": 0.85}
     input_label: ClassVar = "u(0)"

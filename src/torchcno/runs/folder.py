@@ -38,6 +38,8 @@ from torchcno.runs.evidence import Examples
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.plain import from_plain, to_plain
 from torchcno.runs.presets import model_class
+from torchcno.selection import select
+from torchcno.training.augmentation import GROUPS
 from torchcno.training.checkpoint import load_into, load_tensors
 from torchcno.training.folder import TrainingFolder
 from torchcno.training.hardware import Hardware, is_first_process
@@ -245,6 +247,7 @@ class RunFolder(TrainingFolder):
                     if "error_scaling" in description  # earlier folders have one scaling
                     else None
                 ),
+                symmetry=_read_group(description.get("symmetry")),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} does not describe a model: {error}") from error
@@ -382,3 +385,10 @@ def _check_result(path: Path) -> None:
     if lacking:
         raise ValueError(f"it lacks {', '.join(lacking)}")
     check_errors(result["errors"])
+
+
+def _read_group(name: Any) -> str | None:
+    """The symmetries over which an operator averages, as model.json has them."""
+    if name is not None:
+        select(GROUPS, name, "group of symmetries")
+    return name

@@ -13,6 +13,7 @@ from torchcno.data.normalization import Normalization
 from torchcno.grids import Grid
 from torchcno.runs.config import FORMAT
 from torchcno.runs.plain import to_plain
+from torchcno.training.augmentation import average_over_group
 
 
 class TrainedOperator(nn.Module):
@@ -29,6 +30,7 @@ class TrainedOperator(nn.Module):
         model: str,
         problem: str,
         error_scaling: Normalization | None = None,
+        symmetry: str | None = None,
     ) -> None:
         super().__init__()
         self.network = network
@@ -39,6 +41,9 @@ class TrainedOperator(nn.Module):
         # By which errors are taken of scaled fields: as published for a benchmark, whatever the
         # network sees; None: by the network's own.
         self.error_scaling = error_scaling or normalization
+        self.symmetry = (
+            symmetry  # the group over which predictions are averaged; None: they are not
+        )
 
     def forward(
         self, u: Float[Tensor, "batch in_channel *space"]
@@ -53,7 +58,11 @@ class TrainedOperator(nn.Module):
             )
         # Scaled in their own precision and rounded then, as in training.
         number = next(self.parameters()).dtype
-        v = self.network(self.normalization.normalize_inputs(u).to(number))
+        scaled = self.normalization.normalize_inputs(u).to(number)
+        if self.symmetry is None:
+            v = self.network(scaled)
+        else:
+            v = average_over_group(self.network, scaled, self.symmetry)
         return self.normalization.denormalize_outputs(v)
 
     @torch.inference_mode()
@@ -96,6 +105,7 @@ class TrainedOperator(nn.Module):
             "normalization": to_plain(self.normalization),
             "error_scaling": to_plain(self.error_scaling),
             "grid": to_plain(self.grid),
+            **({"symmetry": self.symmetry} if self.symmetry else {}),
         }
 
 

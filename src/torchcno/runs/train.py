@@ -191,7 +191,15 @@ def train_run(
         scaling = published if chosen is None else Normalization.fit(known, chosen)
         refuse_moved_zero(config.train, scaling)
         task = Task(
-            TrainedOperator(network, scaling, known.grid, config.model, problem.name, published),
+            TrainedOperator(
+                network,
+                scaling,
+                known.grid,
+                config.model,
+                problem.name,
+                published,
+                config.train.group,
+            ),
             fields,
             config.train,
             config.seed,
@@ -270,7 +278,7 @@ def train_on(
     if isinstance(scaling, str):
         scaling = Normalization.fit(fields["train"], scaling)
     refuse_moved_zero(recipe, scaling)
-    operator = TrainedOperator(model, scaling, train.grid, kind, name)
+    operator = TrainedOperator(model, scaling, train.grid, kind, name, symmetry=recipe.group)
     folder = RunFolder(out)
     with folder.lock(hardware) as is_first:
         if is_first and not resume:
@@ -300,6 +308,11 @@ def refuse_misfits(config: RunConfig, splits: Sequence[str]) -> None:
         raise ValueError(
             f"outputs of {problem.name} lie on the inputs' grid; leave out_size out, or train such "
             "a network in Python by torchcno.training.fit."
+        )
+    if recipe.augmentation not in ("none", *problem.symmetries):
+        known = ", ".join(("none", *problem.symmetries))
+        raise ValueError(
+            f"{problem.name} has no symmetry {recipe.augmentation!r}; use augmentation {known}."
         )
     devices, nodes = extent(config.hardware)
     check_batches(recipe, recipe.samples or problem.samples["train"], devices * nodes)

@@ -12,11 +12,14 @@ every batch differently.
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import chain, permutations, product
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Int, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Generator, Tensor
+
+from torchcno.selection import select
 
 
 class Move(NamedTuple):
@@ -87,6 +90,67 @@ AUGMENTATIONS: dict[str, Callable[[torch.Size, int, Generator], Move] | None] = 
 ZEROS = {"reflections": 0.5, "odd-square": 0.0, "odd-reflections": 0.0}
 
 
+def square_group(space: torch.Size, channels: int) -> list[Move]:
+    """All symmetries of the cube: 8 in two dimensions."""
+    d = len(space)
+    mirrors = list(product((0, 1), repeat=d))
+    return [
+        move._replace(mirrored=mirrored)
+        for move in exchange_group(space, channels)
+        for mirrored in mirrors
+    ]
+
+
+def odd_square_group(space: torch.Size, channels: int) -> list[Move]:
+    """Those of the cube, with and without a change of sign."""
+    moves = square_group(space, channels)
+    return [move._replace(turned=[sign] * channels) for sign in (0, 1) for move in moves]
+
+
+def exchange_group(space: torch.Size, channels: int) -> list[Move]:
+    """All orders of the axes."""
+    if len(set(space)) > 1:
+        raise ValueError(
+            f"fields of {tuple(space)} are no square, and have not its symmetries; use as many "
+            "points along every axis."
+        )
+    d = len(space)
+    return [Move(axes, [0] * d, [0] * d, [0] * channels) for axes in permutations(range(d))]
+
+
+def reflection_group(space: torch.Size, channels: int) -> list[Move]:
+    """The four mirror images of a plane flow."""
+    return [
+        Move([0, 1], [along_y, along_x], [0, 0], [along_x, along_y][:channels])
+        for along_x, along_y in product((0, 1), repeat=2)
+    ]
+
+
+# All elements of those that are few: predictions are averaged over them.
+GROUPS: dict[str, Callable[[torch.Size, int], list[Move]]] = {
+    "square": square_group,
+    "odd-square": odd_square_group,
+    "exchange": exchange_group,
+    "reflections": reflection_group,
+    "odd-reflections": reflection_group,
+}
+
+
+def average_over_group(
+    network: Callable[[Tensor], Tensor], u: Float[Tensor, "batch channel *space"], group: str
+) -> Float[Tensor, "batch out_channel *space"]:
+    """(1/|G|) Σ_g g⁻¹ N(g u), which has every symmetry of the group `GROUPS[group]` exactly."""
+    space = u.shape[2:]
+    mover, everyone = Mover(space, u.device, ZEROS.get(group, 0.0)), torch.arange(len(u))
+    moves = select(GROUPS, group, "group of symmetries")(space, u.shape[1])
+    predictions = []
+    for move in moves:
+        numbers = torch.tensor([*chain(*move)], device=u.device)
+        v = network(mover(u, everyone.to(u.device), numbers))
+        predictions.append(mover.back(v, numbers))
+    return torch.stack(predictions).mean(0)
+
+
 class Mover:
     """Moves the samples of batches of fields on one grid, by numbers that lie on the device."""
 
@@ -107,13 +171,31 @@ class Mover:
 
         What is true or false, as a mask, has no sign.
         """
-        channels, d = fields.shape[1], len(self.n)
-        axes, mirrored, shifts, turned = numbers.split([d, d, d, len(numbers) - 3 * d])
-        j = self.points.index_select(0, axes)
-        j = torch.where(mirrored[:, None] == 1, self.n - 1 - j, j) - shifts[:, None]
-        source = (j.remainder(self.n) * self.strides).sum(0)
+        channels = fields.shape[1]
+        source, turned = self._read(numbers)
         every = torch.arange(channels, device=fields.device)[:, None]
         moved = fields.flatten(2)[batch[:, None, None], every, source]
         if fields.dtype != torch.bool:
             moved = torch.where(turned[:channels, None] == 1, 2 * self.zero - moved, moved)
         return moved.view(len(batch), *fields.shape[1:])
+
+    def back(
+        self, fields: Float[Tensor, "batch channel *space"], numbers: Int[Tensor, " number"]
+    ) -> Float[Tensor, "batch channel *space"]:
+        """What `fields` were before they were moved by `numbers`."""
+        source, turned = self._read(numbers)
+        channels = fields.shape[1]
+        if channels > len(turned):  # outputs with more channels than inputs change as the last
+            turned = torch.cat([turned, turned[-1:].expand(channels - len(turned))])
+        values = torch.empty_like(fields.flatten(2))
+        values[:, :, source] = fields.flatten(2)
+        sign = turned[:channels, None] == 1
+        return torch.where(sign, 2 * self.zero - values, values).view(fields.shape)
+
+    def _read(self, numbers: Int[Tensor, " number"]) -> tuple[Tensor, Tensor]:
+        """Where every point of the moved field comes from, and the channels that change sign."""
+        d = len(self.n)
+        axes, mirrored, shifts, turned = numbers.split([d, d, d, len(numbers) - 3 * d])
+        j = self.points.index_select(0, axes)
+        j = torch.where(mirrored[:, None] == 1, self.n - 1 - j, j) - shifts[:, None]
+        return (j.remainder(self.n) * self.strides).sum(0), turned

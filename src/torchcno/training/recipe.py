@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 from torchcno.arithmetic import Precision
 from torchcno.data.normalization import NORMALIZATIONS
 from torchcno.selection import check_options, option
-from torchcno.training.augmentation import AUGMENTATIONS
+from torchcno.training.augmentation import AUGMENTATIONS, GROUPS
 from torchcno.training.losses import LOSSES
 from torchcno.training.optimizers import OPTIMIZERS
 from torchcno.training.schedules import SCHEDULES
@@ -58,6 +58,9 @@ class Recipe:
     augmentation: str = option(
         "none", "transform batches by symmetries that the problem must have", choices=AUGMENTATIONS
     )
+    symmetric_predictions: bool = option(
+        False, "average predictions over the symmetries of the augmentation, where these are few"
+    )
     averaging_half_life: float | None = option(
         None, "half-life of the averaged weights, in epochs; null: no averaging", above=0
     )
@@ -83,6 +86,16 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_options(self)
+        if self.symmetric_predictions and self.augmentation not in GROUPS:
+            raise ValueError(
+                f"symmetric_predictions averages over the symmetries of an augmentation, and "
+                f"{self.augmentation!r} is no small group; use augmentation {', '.join(GROUPS)}."
+            )
+
+    @property
+    def group(self) -> str | None:
+        """The symmetries over which predictions are averaged; None: they are not."""
+        return self.augmentation if self.symmetric_predictions else None
 
 
 def learning_rate(recipe: Recipe, time: float) -> float:
