@@ -21,15 +21,15 @@ import torch
 from torchcno.arithmetic import arithmetic
 from torchcno.evaluation.memory import with_peak_memory
 from torchcno.evaluation.timing import BLOCK, Stopwatch, wait
+from torchcno.operators.activation import Activation
 from torchcno.problems.navier_stokes import NavierStokes
 from torchcno.problems.poisson import Poisson
 from torchcno.problems.problem import Problem
 from torchcno.runs.bench_work import (
     Batch,
-    Bicubic,
-    ByMatrices,
     Way,
     Work,
+    bicubic,
     prediction,
     solution,
     training_step,
@@ -53,8 +53,8 @@ WAYS: dict[str, Way] = {
     "fused": FUSED,
     "no-filters": BARE,
     "no-skip-blocks": Way("cno-no-skip-blocks"),
-    "dense": Way(activation=ByMatrices),
-    "bicubic": Way(activation=Bicubic),
+    "dense": Way(activation=Activation.by_matrices),
+    "bicubic": Way(activation=bicubic),
     "fno": Way("fno"),
     "unet": Way("unet"),
     "fused-channels-first": replace(FUSED, channels_first=True),

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -27,35 +26,30 @@ from torchcno.training.step import WARM_UP, eager_step, graphed_step
 Work = Callable[[], object]
 
 
-class ByMatrices(nn.Module):
-    """An activation by one matrix an axis: its definition."""
+Compute = Callable[[Activation, Tensor], Tensor]  # Σ x of an activation, or nearly
 
-    def __init__(self, activation: Activation) -> None:
+
+class Replaced(nn.Module):
+    """An activation that is computed in another way."""
+
+    def __init__(self, activation: Activation, compute: Compute) -> None:
         super().__init__()
-        self.activation = activation
+        self.activation, self.compute = activation, compute
 
     def forward(self, x: Float[Tensor, "batch channel *space"]) -> Tensor:
-        """Σ x."""
-        return self.activation.by_matrices(x)
+        """Σ x, or nearly."""
+        return self.compute(self.activation, x)
 
 
-class Bicubic(nn.Module):
-    """An activation between bicubic interpolations, as implementations without own filters have it:
+def bicubic(own: Activation, x: Float[Tensor, "batch channel y x"]) -> Tensor:
+    """Near Σ x: between bicubic interpolations, as implementations without own filters have it.
 
     σ on twice the points of the input, taken to those of the output, with torch's antialiasing.
     """
-
-    def __init__(self, activation: Activation) -> None:
-        super().__init__()
-        self.activation = activation
-
-    def forward(self, x: Float[Tensor, "batch channel y x"]) -> Tensor:
-        """Near Σ x, and not the same."""
-        own = self.activation
-        fine = tuple(2 * n for n in own.size_in)
-        x = F.interpolate(x + own.bias.view(-1, 1, 1), fine, mode="bicubic", antialias=True)
-        x = SIGMAS[own.sigma](x)
-        return F.interpolate(x, own.size_out, mode="bicubic", antialias=True)
+    fine = tuple(2 * n for n in own.size_in)
+    x = F.interpolate(x + own.bias.view(-1, 1, 1), fine, mode="bicubic", antialias=True)
+    x = SIGMAS[own.sigma](x)
+    return F.interpolate(x, own.size_out, mode="bicubic", antialias=True)
 
 
 @dataclass(frozen=True)
@@ -63,7 +57,7 @@ class Way:
     """A network, and how it runs."""
 
     model: str = "cno"
-    activation: Callable[[Activation], nn.Module] | None = None  # in place of each; None: as it is
+    activation: Compute | None = None  # in place of each; None: as it is
     channels_first: bool = False  # in memory, also where training has them last
     precision: Precision = "tf32"
     captured: bool = True  # in a CUDA graph, where there is CUDA
@@ -128,11 +122,11 @@ def _network(way: Way, problem: Problem, batch: Batch) -> nn.Module:
     return network.to(batch.device)
 
 
-def _replace_activations(network: nn.Module, make: Callable[[Activation], nn.Module]) -> None:
+def _replace_activations(network: nn.Module, compute: Compute) -> None:
     for module in list(network.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, Activation):
-                setattr(module, name, make(child))
+                setattr(module, name, Replaced(child, compute))
 
 
 def _is_captured(way: Way, batch: Batch) -> bool:
@@ -153,12 +147,12 @@ def _captured(work: Work) -> Work:
     graph = torch.cuda.CUDAGraph()
     with capturing(graph):
         result = work()
-    return partial(_replay, graph, result, work)
 
+    def replay(owner: Work = work) -> object:
+        graph.replay()
+        return result
 
-def _replay(graph: torch.cuda.CUDAGraph, result: object, owner: Work) -> object:
-    graph.replay()
-    return result
+    return replay
 
 
 def _finished(work: Work, device: torch.device) -> Work:

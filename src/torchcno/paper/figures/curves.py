@@ -215,15 +215,14 @@ def efficiency_pictures(results: Results) -> Iterator[Picture]:
             if record is not None and np.isfinite(record["best_validation_error"]):
                 sizes = found[paper.MODEL_TITLES[run.config.model]]
                 sizes.append(Size.of(record.row, small=run.name == small))
-        title = f"{problem_title(problem)}: error against size and time per epoch, {budget.name}"
         enough = any(len(sizes) > 1 for sizes in found.values())
-        picture = Picture(
+        yield size_picture(
             f"figure-3-left-{budget.name}",
             "Figure 3, left and centre",
-            title,
-            remedy=study_command("efficiency", budget),
+            f"{problem_title(problem)}: error against size and time per epoch, {budget.name}",
+            found if enough else {},
+            study_command("efficiency", budget),
         )
-        yield _sizes(picture, found if enough else {})
 
 
 def search_pictures(results: Results) -> Iterator[Picture]:
@@ -231,20 +230,18 @@ def search_pictures(results: Results) -> Iterator[Picture]:
     for path, search in results.every(SEARCHES).items():
         title = f"{problem_title(search.problem)}: the trials of a search"
         sizes = {paper.MODEL_TITLES.get(search.model, search.model): search.trials}
-        yield _sizes(Picture(path.parent.name, "Search", title), sizes)
+        yield size_picture(path.parent.name, "Search", title, sizes)
 
 
-def _sizes(picture: Picture, found: Mapping[str, list[Size]]) -> Picture:
-    """The picture with its networks, where there are any."""
+def size_picture(
+    name: str, number: str, title: str, found: Mapping[str, list[Size]], remedy: str = ""
+) -> Picture:
+    """The picture of networks of many sizes, where there are any."""
     models = {model: sizes for model, sizes in found.items() if sizes}
-    if not models:
-        return picture
-    return replace(
-        picture,
-        draw=partial(draw_efficiency, models),
-        numbers={model: [vars(size) for size in sizes] for model, sizes in models.items()},
-        absent=tuple(model for model in found if model not in models),
-    )
+    draw = partial(draw_efficiency, models) if models else None
+    numbers = {model: [vars(size) for size in sizes] for model, sizes in models.items()}
+    absent = tuple(model for model in found if models and model not in models)
+    return Picture(name, number, title, draw, remedy, numbers, absent)
 
 
 def modes_picture(results: Results) -> Iterator[Picture]:

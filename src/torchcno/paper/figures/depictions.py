@@ -1,7 +1,6 @@
 """Figures of the paper that show its method and its data, and need no results."""
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -11,7 +10,6 @@ from torchcno.data.samples import Samples
 from torchcno.operators.filters import WindowedSinc, kaiser_sinc
 from torchcno.paper.figures.picture import Maker, Picture
 from torchcno.paper.published import HALF_WIDTHS
-from torchcno.paper.results import Results
 from torchcno.problems import PROBLEMS
 from torchcno.problems.airfoil import c_mesh, rae2822
 from torchcno.runs.pictures.drawing import COLOURS, INK, panels, styled, tidy
@@ -81,19 +79,13 @@ def draw_figure_22() -> Figure:
     return figure
 
 
-def depict(
-    number: int, title: str, draw: Callable[[], Figure], results: Results
-) -> Iterator[Picture]:
-    """A figure that is there whatever the results."""
-    yield Picture.numbered(number, title, draw)
-
-
+# There whatever the results: number, title, and what draws it.
+DEPICTIONS: dict[str, tuple[int, str, Callable[[], Figure]]] = {
+    "filters": (4, "Filters of the CNO, by their half-width c_h", draw_filters),
+    "cuts": (13, "Discontinuous transport: a sample, and cuts through its disks", draw_cuts),
+    "mesh": (22, "Compressible Euler: the mesh of 243 × 43 nodes about RAE2822", draw_figure_22),
+}
 FIGURES: dict[str, Maker] = {
-    "filters": partial(depict, 4, "Filters of the CNO, by their half-width c_h", draw_filters),
-    "cuts": partial(
-        depict, 13, "Discontinuous transport: a sample, and cuts through its disks", draw_cuts
-    ),
-    "mesh": partial(
-        depict, 22, "Compressible Euler: the mesh of 243 × 43 nodes about RAE2822", draw_figure_22
-    ),
+    kind: lambda results, shown=shown: iter([Picture.numbered(*shown)])  # type: ignore[misc]
+    for kind, shown in DEPICTIONS.items()
 }
