@@ -1,6 +1,7 @@
 """The code in documents runs as it stands, and what documents name exists."""
 
 import re
+import shutil
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -12,8 +13,10 @@ import pytest
 
 import torchcno
 from torchcno import PROBLEMS, Normalization, RunConfig, train_run
+from torchcno.cli import main
 from torchcno.data.rpb_files import ARCHIVES
 from torchcno.metrics import relative_l1
+from torchcno.runs import pretrained
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ROOT / "docs"
@@ -67,14 +70,32 @@ def test_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torchcno, "train_run", train_small)
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     names: dict[str, Any] = {}
-    pretrained, own, benchmark = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    exec(compile(pretrained, "README.md", "exec"), names)
+    shipped, own, benchmark = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(shipped, "README.md", "exec"), names)
     assert relative_l1(names["v"], names["u"].float()).item() < 0.05
     exec(compile(own, "README.md", "exec"), names)
     v, truth = names["v"], names["val"].outputs.float()
     assert relative_l1(v, truth).median() < 0.5 * relative_l1(0 * truth, truth).median()
     exec(compile(benchmark, "README.md", "exec"), names)
     assert names["result"]["problem"] == "poisson"
+
+
+def test_export_and_publish(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commands of the page, and its code with what they wrote, for a small network."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(tiny_run, tmp_path / "package" / "poisson")
+    monkeypatch.setattr(pretrained, "WEIGHTS", tmp_path / "package")
+    text = (DOCUMENTS / "export.md").read_text(encoding="utf-8")
+    for command in re.findall(r"^    cno (export poisson .*)$", text, re.MULTILINE):
+        assert main([*command.split(), "--size", "64,64"]) == 0
+    names: dict[str, Any] = {}
+    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(code, "export.md", "exec"), names)
+    v, w = names["v"], names["w"].detach().numpy()
+    assert abs(v - w).max() < 1e-4 * abs(w).max()
+    assert v[:, 0].shape == names["u"].shape
 
 
 def train_small(config: RunConfig, out: str) -> dict[str, Any]:

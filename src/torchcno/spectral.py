@@ -105,7 +105,7 @@ def resample(
     extensions = extension if isinstance(extension, tuple) else (extension,) * len(shape)
     for i, (n_out, where, goes_on) in enumerate(zip(shape, layouts, extensions, strict=True)):
         axis = u.ndim - len(shape) + i
-        n_in = u.shape[axis]
+        n_in = int(u.shape[axis])
         if n_in != n_out:
             natural = NATURAL_EXTENSION[where]
             matrix = resampling_matrix(n_in, n_out, where, goes_on or natural).to(u)

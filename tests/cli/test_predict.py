@@ -83,3 +83,13 @@ def test_a_file_of_another_problem_is_refused(cno, run_folder, tmp_path, inputs)
         outcome = cno("predict", run_folder, tmp_path / f"{problem}.nc", "--out", target)
         assert outcome.code == code
     assert "holds inputs of darcy, and the network was trained on poisson" in outcome.err
+
+
+def test_a_network_of_the_package_by_its_name(cno, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("in.npy", np.ones((1, 1, 64, 64)))
+    assert cno("predict", "poisson", "in.npy", "--out", "out.npy", "--device", "cpu").code == 0
+    assert np.load("out.npy").shape == (1, 1, 64, 64)
+    unknown = cno("predict", "poison", "in.npy", "--out", "out.npy")
+    assert unknown.code == 2
+    assert "did you mean 'poisson'?" in unknown.err

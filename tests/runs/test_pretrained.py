@@ -1,5 +1,6 @@
-"""Weights in half precision, and those that come with the package."""
+"""Trained operators by name: those in the package, and those that a user downloads."""
 
+import hashlib
 import json
 import re
 import shutil
@@ -8,133 +9,110 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchcno import Grid, load, load_pretrained, train_on, train_run
+from torchcno import load, load_pretrained
 from torchcno.data.fields import Fields
 from torchcno.data.samples import Samples
 from torchcno.evaluation.errors import sample_errors, summary
 from torchcno.runs import pretrained
-from torchcno.runs.evaluate import evaluate_run
 from torchcno.runs.folder import read_config
-from torchcno.runs.pretrained import TOLERANCE, export_run, halved
-from torchcno.training.checkpoint import load_tensors, save_tensors
+from torchcno.runs.half import TOLERANCE
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = pretrained.pretrained()
 MEGABYTE = 1e6
-GRID = Grid((24, 24), "inclusive")
 
 
-@pytest.fixture(scope="module")
-def exported(tiny_run, tmp_path_factory):
-    """The folder of an exported run, all its weights rounded, and what the export measured."""
-    folder = tmp_path_factory.mktemp("weights") / "tiny"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pretrained, "SMALL", 1)
-        return folder, export_run(tiny_run, folder, device="cpu")
+@pytest.fixture
+def package(tiny_run, tmp_path, monkeypatch):
+    """A package with one operator, `tiny`; the data folder is beside it."""
+    weights = tmp_path / "package"
+    for file in ("config.yaml", "model.json", "model.safetensors"):
+        (weights / "tiny").mkdir(parents=True, exist_ok=True)
+        shutil.copy(tiny_run / file, weights / "tiny" / file)
+    monkeypatch.setattr(pretrained, "WEIGHTS", weights)
+    monkeypatch.setenv("TORCHCNO_DATA", str(tmp_path / "data"))
+    return weights
 
 
-def test_small_weights_stay_as_they_are():
-    network = torch.nn.Sequential(torch.nn.Linear(100, 100), torch.nn.Linear(100, 99))
-    types = {name: tensor.dtype for name, tensor in halved(network).items()}
-    assert [name for name, dtype in types.items() if dtype == torch.float16] == ["0.weight"]
+@pytest.fixture
+def released(package, tmp_path):
+    """The file of weights that the package no longer has, but knows of."""
+    file = tmp_path / "tiny.safetensors"
+    shutil.move(package / "tiny" / "model.safetensors", file)
+    content = file.read_bytes()
+    entry = {
+        "url": "https://example.org/tiny.safetensors",
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "bytes": len(content),
+    }
+    (package / "releases.json").write_text(json.dumps({"tiny": entry}))
+    return file
 
 
-def test_weights_are_rounded_and_statistics_are_not(tiny_run, exported):
-    full, _ = load_tensors(tiny_run / "model.safetensors")
-    half, _ = load_tensors(exported[0] / "model.safetensors")
-    assert half.keys() == full.keys()
-    for name, tensor in full.items():
-        rounded = name.endswith((".weight", ".bias"))
-        assert half[name].dtype == (torch.float16 if rounded else tensor.dtype)
-        torch.testing.assert_close(half[name], tensor.half() if rounded else tensor)
-    assert {name.rsplit(".")[-1] for name, t in half.items() if t.dtype != torch.float16} == {
-        "running_mean", "running_var", "num_batches_tracked",
-    }  # fmt: skip
+def test_names_and_folders_load_the_same(package, tiny_run):
+    u = torch.randn(2, 1, 24, 24)
+    for what in ("tiny", tiny_run, str(tiny_run)):
+        torch.testing.assert_close(load_pretrained(what).predict(u), load(tiny_run).predict(u))
 
 
-def test_no_operator_is_exported_over_another(tiny_run, exported, tmp_path):
-    other = tmp_path / "run"
-    shutil.copytree(tiny_run, other)
-    config = (other / "config.yaml").read_text()
-    (other / "config.yaml").write_text(re.sub(r"(?m)^seed: .*$", "seed: 7", config))
-    (other / "checksums.jsonl").unlink()
-    with pytest.raises(ValueError, match="holds the operator of another run"):
-        export_run(other, exported[0], device="cpu")
+def test_a_folder_comes_before_a_name(package, tiny_run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tiny_run.parent)
+    assert pretrained.find_run("tiny") == Path("tiny")
+    monkeypatch.chdir(tmp_path)
+    assert pretrained.find_run("tiny") == package / "tiny"
 
 
-def test_no_run_is_trained_over_an_export(tiny_config, exported):
-    before = {path: path.read_bytes() for path in exported[0].iterdir() if path.name != ".lock"}
-    with pytest.raises(ValueError, match=r"without the run that made it; choose another folder"):
-        train_run(tiny_config, exported[0])
-    operator, fields = load(exported[0]), Fields(*torch.rand(2, 8, 1, 24, 24), GRID)
-    with pytest.raises(ValueError, match=r"without the run that made it; choose another folder"):
-        train_on(operator.network, fields, fields, exported[0])
-    assert all(path.read_bytes() == content for path, content in before.items())
+def test_what_to_download_is_said(released, tmp_path):
+    target = tmp_path / "data" / "weights" / "tiny" / "model.safetensors"
+    with pytest.raises(FileNotFoundError) as raised:
+        load_pretrained("tiny")
+    assert "https://example.org/tiny.safetensors" in str(raised.value)
+    assert str(target) in str(raised.value)
+    assert not (tmp_path / "data").exists()
 
 
-def test_the_loaded_operator_is_the_run_but_for_the_rounding(tiny_run, exported, monkeypatch):
-    monkeypatch.setattr(pretrained, "WEIGHTS", exported[0].parent)
-    operator, run = load_pretrained("tiny"), load(tiny_run)
-    assert {parameter.dtype for parameter in operator.parameters()} == {torch.float32}
-    assert operator.description() == run.description()
-    assert not operator.training
-    for name, weight in operator.network.state_dict().items():
-        torch.testing.assert_close(
-            weight, run.network.state_dict()[name], rtol=2.0**-11, atol=2.0**-25
-        )
+def test_downloaded_weights_are_a_run_folder(released, tiny_run, tmp_path):
+    target = tmp_path / "data" / "weights" / "tiny" / "model.safetensors"
+    target.parent.mkdir(parents=True)
+    shutil.copy(released, target)
+    u = torch.randn(2, 1, 24, 24)
+    for _ in range(2):
+        torch.testing.assert_close(load_pretrained("tiny").predict(u), load(tiny_run).predict(u))
+    assert pretrained.find_run("tiny") == target.parent
+    assert read_config(target.parent) == read_config(tiny_run)
 
 
-def test_the_errors_are_those_of_the_exported_operator(tiny_run, exported):
-    folder, errors = exported
-    for which, where in (("full", tiny_run), ("half", folder)):
-        for evaluation in evaluate_run(where, device="cpu"):
-            expected = evaluation.summary["relative_l1_median_percent"]["normalized"]
-            assert errors[evaluation.split][which] == pytest.approx(expected, rel=1e-6)
-    assert json.loads((folder / "model.json").read_text())["relative_l1_median_percent"] == errors
-    assert errors["test"]["half"] == pytest.approx(errors["test"]["full"], rel=TOLERANCE)
-    assert errors["test"]["half"] != errors["test"]["full"]
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda content: content[:-1], "bytes, not"),
+        (lambda content: content[:-1] + bytes([content[-1] ^ 1]), "has the SHA-256"),
+    ],
+)
+def test_another_file_is_refused(released, tmp_path, change, message):
+    target = tmp_path / "data" / "weights" / "tiny" / "model.safetensors"
+    target.parent.mkdir(parents=True)
+    target.write_bytes(change(released.read_bytes()))
+    with pytest.raises(ValueError, match=message):
+        load_pretrained("tiny")
+    assert list(target.parent.iterdir()) == [target]
 
 
-def test_a_run_that_rounding_spoils_is_refused(tiny_run, tmp_path, monkeypatch):
-    monkeypatch.setattr(pretrained, "SMALL", 1)
-    run = tmp_path / "run"
-    shutil.copytree(tiny_run, run)
-    weights, note = load_tensors(run / "model.safetensors")
-    name = next(name for name in weights if name.endswith("weight") and weights[name].ndim == 4)
-    weights[name] = weights[name] * 1e8  # beyond the largest float16
-    save_tensors(run / "model.safetensors", weights, note)
-    with pytest.raises(ValueError, match="half precision changes the error on test from"):
-        export_run(run, tmp_path / "out", device="cpu")
-    assert not (tmp_path / "out").exists()
-
-
-def test_an_export_into_another_run_is_refused(tiny_run, tmp_path):
-    shutil.copytree(tiny_run, tmp_path / "other")
-    before = (tmp_path / "other" / "model.safetensors").stat()
-    with pytest.raises(ValueError, match="other holds a run of its own; choose another --out"):
-        export_run(tiny_run, tmp_path / "other", device="cpu")
-    assert (tmp_path / "other" / "model.safetensors").stat() == before
-
-
-def test_complex_weights_keep_their_precision(monkeypatch):
-    monkeypatch.setattr(pretrained, "SMALL", 1)
-    layer = torch.nn.ParameterDict({"real": torch.ones(2), "complex": torch.ones(2) + 0j})
-    dtypes = {name: tensor.dtype for name, tensor in halved(layer).items()}
-    assert dtypes == {"real": torch.float16, "complex": torch.complex64}
-
-
-def test_an_export_does_not_say_where_it_was_trained(tiny_run, exported):
-    assert read_config(tiny_run).data is not None
-    assert read_config(exported[0]).data is None
-
-
-def test_unknown_names_are_answered_with_what_there_is(exported, tmp_path, monkeypatch):
-    monkeypatch.setattr(pretrained, "WEIGHTS", exported[0].parent)
-    with pytest.raises(ValueError, match="unknown pretrained operator 'navier'; choose from tiny"):
+def test_unknown_names_are_answered_with_what_there_is(package, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="pretrained operator 'navier'; choose from tiny"):
         load_pretrained("navier")
     monkeypatch.setattr(pretrained, "WEIGHTS", tmp_path / "none")
     with pytest.raises(ValueError, match="no weights come with this build"):
         load_pretrained("navier-stokes")
+
+
+def test_every_release_has_all_but_its_weights_in_the_package():
+    for name, release in pretrained.releases().items():
+        assert name in SHIPPED
+        assert not (SHIPPED[name] / "model.safetensors").exists()
+        assert re.fullmatch("[0-9a-f]{64}", release.sha256)
+        assert release.url.startswith("https://")
 
 
 def test_shipped_weights_are_small():

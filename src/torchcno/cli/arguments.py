@@ -50,6 +50,7 @@ def _read_numbers(words: list[str]) -> tuple[int, ...]:
 
 
 Run = Annotated[Path, describe("folder of the run")]
+NamedRun = Annotated[Path, describe("folder of the run, or a name such as poisson")]
 Runs = Annotated[tuple[Path, ...], describe("folders of the runs", "one or more")]
 Device = Annotated[str, describe("where to compute: auto, cpu or cuda")]
 Strings = tyro.conf.UseAppendAction[tuple[str, ...]]  # an option that may be repeated

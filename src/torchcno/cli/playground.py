@@ -1,6 +1,5 @@
 """`cno playground`: a page on which a person draws inputs and sees what networks answer."""
 
-from pathlib import Path
 from typing import Annotated
 
 from torchcno.cli.arguments import describe
@@ -29,10 +28,9 @@ def playground(
     """
     from torchcno.playground.answers import open_playground
     from torchcno.playground.server import PlaygroundServer, serve
-    from torchcno.runs.pretrained import pretrained
+    from torchcno.runs.pretrained import find_run
 
-    shipped = pretrained()
-    folders = [shipped.get(word, Path(word)) for word in runs or ("poisson",)]
+    folders = [find_run(word) for word in runs or ("poisson",)]
     server = PlaygroundServer(open_playground(folders), port)
     print(f"The playground is at {server.address}\nCtrl-C ends it.", flush=True)
     if open:

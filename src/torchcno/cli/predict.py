@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Annotated
 
-from torchcno.cli.arguments import Device, Run, check_target, describe
+from torchcno.cli.arguments import Device, NamedRun, check_target, describe
 
 
 def predict(
-    run: Run,
+    run: NamedRun,
     input: Annotated[Path, describe("a .npy or .nc file")],
     /,
     *,
@@ -17,6 +17,7 @@ def predict(
 ) -> None:
     """Apply a trained run to a file of inputs.
 
+    The run is a folder, or the name of a network that comes with the package.
     Inputs and outputs are in physical units, at any resolution:
 
       .npy  an array (sample, channel, y, x)
@@ -26,11 +27,12 @@ def predict(
     examples:
       cno predict runs/p1 input.npy --out output.npy
       cno predict runs/p1 poisson-test-64.nc --out predictions.nc
+      cno predict navier-stokes input.nc --out predictions.nc
     """
-    from torchcno.runs.folder import load
     from torchcno.runs.operator import pick_device
     from torchcno.runs.predict import WRITERS, predict_file
+    from torchcno.runs.pretrained import load_pretrained
 
     check_target(out, list(WRITERS))
-    shape = predict_file(load(run, pick_device(device)), input, out, batch_size)
+    shape = predict_file(load_pretrained(run, pick_device(device)), input, out, batch_size)
     print(f"{out}: outputs of shape {shape}.")

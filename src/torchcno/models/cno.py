@@ -201,7 +201,7 @@ class CNO(nn.Module):
     ) -> Float[Tensor, "batch out_channel *out_space"]:
         """G u, at the resolution of u (times out_size / size)."""
         config = self.config
-        shape = tuple(u.shape[2:])
+        shape = tuple(int(n) for n in u.shape[2:])
         check_fields(u, config)
         if shape == config.size:
             return self.on_computational_grid(u)

@@ -68,7 +68,7 @@ class SpectralConvolution(nn.Module):
 
     def matrices(self, v: Tensor) -> dict[str, Tensor]:
         """Those of `fourier_matrices` for the grid and the type of v."""
-        size = tuple(v.shape[2:])
+        size = tuple(int(n) for n in v.shape[2:])
         if size == self.size and self.to_x.dtype == v.dtype:
             return dict(self.named_buffers())
         return {name: matrix.to(v) for name, matrix in fourier_matrices(size, self.modes).items()}
@@ -128,7 +128,7 @@ def _moved(weight: Tensor, fn: Callable[[Tensor], Tensor]) -> Tensor:
 
 def resolved(size: Sequence[int], modes: int) -> tuple[int, int]:
     """Along y and x, how many of the first modes a grid of `size` resolves."""
-    n_y, n_x = size
+    n_y, n_x = (int(n) for n in size)
     return min(modes, n_y // 2), min(modes, n_x // 2 + 1)
 
 

@@ -5,6 +5,7 @@ metrics.jsonl       a row per epoch
 tensorboard/        the rows as curves, where the configuration asks for them
 model.safetensors   the weights that did best on validation
 model.json          what they are the weights of: model, configuration, normalisation, grid
+config.json         the same in the layout of the Hugging Face Hub, which has no run beside it
 checkpoint/         everything to go on with an interrupted run
 result.json         errors in and out of distribution, speed, size, and the hash of the weights
 errors.npz          the relative L1 error of every sample, by split and space
@@ -87,6 +88,7 @@ class RunFolder(TrainingFolder):
         super().__init__(path)
         self.config_file = self.path / "config.yaml"
         self.model_file = self.path / "model.json"
+        self.hub_file = self.path / "config.json"
         self.result_file = self.path / "result.json"
         self.errors_file = self.path / "errors.npz"
         self.examples_file = self.path / "examples.npz"
@@ -229,11 +231,21 @@ class RunFolder(TrainingFolder):
         """What the run came to; None where it is not finished."""
         return read_json(self.result_file) if self.result_file.exists() else None
 
-    def operator(self, device: str | torch.device = "cpu") -> TrainedOperator:
-        """The trained operator, in evaluation mode."""
-        path, weights_path = self.existing(self.model_file), self.existing(self.weights)
+    def description(self) -> dict[str, Any]:
+        """What the weights are the weights of."""
+        path = self._model_path()
         description = read_json(path)
         check_format(description, path)
+        return description
+
+    def _model_path(self) -> Path:
+        """The file that says it: in a folder in the Hub's layout it has another name."""
+        is_hub = self.hub_file.is_file() and not self.model_file.is_file()
+        return self.existing(self.hub_file if is_hub else self.model_file)
+
+    def operator(self, device: str | torch.device = "cpu") -> TrainedOperator:
+        """The trained operator, in evaluation mode."""
+        description, weights_path = self.description(), self.existing(self.weights)
         try:
             model = model_class(description["model"])
             operator = TrainedOperator(
@@ -250,7 +262,7 @@ class RunFolder(TrainingFolder):
                 symmetry=_read_group(description.get("symmetry")),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} does not describe a model: {error}") from error
+            raise ValueError(f"{self._model_path()} does not describe a model: {error}") from error
         weights, _ = load_tensors(weights_path)
         load_into(operator.network, weights, weights_path)
         laid_out(operator.network)

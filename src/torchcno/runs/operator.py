@@ -1,6 +1,8 @@
 """A trained network with its normalisation inside: physical inputs to physical outputs."""
 
+from collections.abc import Mapping
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,6 +95,29 @@ class TrainedOperator(nn.Module):
         self.eval()
         device = next(self.parameters()).device
         return torch.cat([self(batch.to(device)).cpu() for batch in u.split(batch_size)])
+
+    def save_pretrained(
+        self, folder: str | Path, errors: Mapping[str, float] | None = None
+    ) -> Path:
+        """Write it to `folder` in the layout of the Hugging Face Hub: config, weights, model card.
+
+        `errors` by split, in percent, go into the card.
+        """
+        from torchcno.runs.hub import write_hub
+
+        return write_hub(self, folder, errors)
+
+    @classmethod
+    def from_pretrained(
+        cls, name: str | Path, device: str | torch.device = "cpu"
+    ) -> "TrainedOperator":
+        """The operator of a folder, in the Hub's layout or of a run, or of a name in the package.
+
+        Nothing is fetched: download a repository of the Hub first.
+        """
+        from torchcno.runs.pretrained import load_pretrained
+
+        return load_pretrained(name, device)
 
     def description(self) -> dict[str, Any]:
         """What `model.json` says: all that is needed to build this operator, but its weights."""

@@ -1,115 +1,104 @@
-"""Trained operators that come with the package, and the export that makes them.
+"""Trained operators by name: those that come with the package, and those that are downloaded.
 
-A folder of `torchcno/weights` is a run folder with all that prediction and evaluation need, its
-weights in half precision:
+A folder of `torchcno/weights` is a run folder with all that prediction and evaluation need, mostly
+in half precision. Weights that are too large for the package are files of a release. Then the
+folder has all but them, and `releases.json` says what to download and by which hash it is known:
 
-the configuration   the run's
-the model           as it was, with the errors before and after rounding
-the weights         large ones in float16; small ones and statistics of layers as they were
+    {"navier-stokes-large": {"url": "https://…/navier-stokes-large.safetensors",
+                             "sha256": "…", "bytes": 31457280}}
+
+Nothing is fetched from here. The user puts the file where the error says, and it is verified each
+time it is loaded.
 """
 
-from dataclasses import replace
+import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
 
-from torchcno.arithmetic import arithmetic
-from torchcno.disk import keep_checksums, make_folder, read_json, write_json
-from torchcno.evaluation.errors import published_error, sample_errors, summary
-from torchcno.runs.config import write_tree
-from torchcno.runs.evaluate import EVALUATED, evaluate_run
+from torchcno.data.dataset import data_folder
+from torchcno.disk import read_json, write_atomically
 from torchcno.runs.folder import RunFolder, load
-from torchcno.runs.operator import TrainedOperator, pick_device
+from torchcno.runs.operator import TrainedOperator
+from torchcno.runs.plain import from_plain
 from torchcno.selection import select
-from torchcno.training import Hardware
-from torchcno.training.checkpoint import load_into, save_tensors
 
 WEIGHTS = Path(__file__).parents[1] / "weights"
-TOLERANCE = 0.01  # of an error, by which rounding may change it
-SMALL = 10_000  # entries of a tensor that is kept as it is
+RELEASES = "releases.json"
 
 
-def load_pretrained(name: str, device: str | torch.device = "cpu") -> TrainedOperator:
-    """The trained operator of that name which comes with the package, in float32.
+@dataclass(frozen=True)
+class Release:
+    """A file of weights that the user downloads."""
+
+    url: str
+    sha256: str
+    bytes: int
+
+    def check(self, file: Path) -> None:
+        """Refuse a file that is not there, or another one."""
+        where = f"download {self.url} ({self.bytes / 1e6:.0f} MB) to {file}"
+        if not file.is_file():
+            raise FileNotFoundError(
+                f"these weights do not come with the package; {where}, for example with "
+                f"`curl --create-dirs -L -o {file} {self.url}`."
+            )
+        size = file.stat().st_size
+        if size != self.bytes:
+            raise ValueError(f"{file} has {size} bytes, not {self.bytes}; {where} again.")
+        with file.open("rb") as opened:
+            found = hashlib.file_digest(opened, "sha256").hexdigest()
+        if found != self.sha256:
+            raise ValueError(f"{file} has the SHA-256 {found}, not {self.sha256}; {where} again.")
+
+
+def load_pretrained(name: str | Path, device: str | torch.device = "cpu") -> TrainedOperator:
+    """The trained operator of that name, in float32; `pretrained()` has the names.
+
+    A folder of a run will do as well.
 
     >>> operator = load_pretrained("navier-stokes")
     >>> v = operator.predict(u)  # physical values, any resolution
     """
-    shipped = pretrained()
-    if not shipped:
-        raise ValueError(f"no weights come with this build of torchcno: {WEIGHTS} has none.")
-    return load(select(shipped, name, "pretrained operator"), device)
+    return load(find_run(name), device)
 
 
 def pretrained() -> dict[str, Path]:
-    """The folders of the operators that come with the package, by name."""
+    """The folders in the package of the operators that have a name."""
     return {
-        path.name: path for path in sorted(WEIGHTS.glob("*")) if RunFolder(path).weights.exists()
+        path.name: path for path in sorted(WEIGHTS.glob("*")) if RunFolder(path).model_file.exists()
     }
 
 
-def export_run(
-    run: str | Path, out: str | Path, device: str = "auto", data: str | Path | None = None
-) -> dict[str, dict[str, float]]:
-    """Write the operator of a run to the folder `out` in half precision.
-
-    Returns the published error in percent by split, of the run and of what `load(out)` gives.
-    Refused where one differs from the other by more than a hundredth. The data are in the folder
-    `data`, or where they were in training.
-    """
-    source, target = RunFolder(run), RunFolder(out)
-    if source.path.resolve() == target.path.resolve():
-        raise ValueError(f"{out} is the run itself; choose another --out.")
-    if target.has_begun:
-        raise ValueError(f"{out} holds a run of its own; choose another --out.")
-    config, operator = source.config(), source.operator(pick_device(device))
-    # Where the data lay and what it was trained on is no part of an operator.
-    plain = replace(config, data=None, hardware=Hardware())
-    if target.config_file.exists() and target.config() != plain:
-        raise ValueError(f"{out} holds the operator of another run; choose another --out.")
-    if next(p for p in (target.path, *target.path.absolute().parents) if p.exists()).is_file():
-        raise ValueError(f"{out} cannot be a folder, since there is a file; choose another --out.")
-    evaluations = evaluate_run(run, EVALUATED, device=device, data=data)
-    weights = halved(operator.network)
-    load_into(operator.network, weights, run)
-    errors = {}
-    for full in evaluations:
-        fields = full.fields
-        with arithmetic(config.train.precision):  # as the run is evaluated
-            prediction = operator.predict(fields.inputs)
-        half = sample_errors(prediction, fields, operator.error_scaling, config.problem.mask)
-        pair = {"full": full.summary, "half": summary(half)}
-        errors[full.split] = {name: published_error(one) for name, one in pair.items()}
-    for split, error in errors.items():
-        if not abs(error["half"] - error["full"]) <= TOLERANCE * error["full"]:  # nor if it is NaN
-            raise ValueError(
-                f"half precision changes the error on {split} from {error['full']:.4g} to "
-                f"{error['half']:.4g} %, by more than a hundredth; publish the run as it is."
-            )
-    make_folder(target.path)
-    keep_checksums(target.path)
-    write_tree(plain.to_tree(), target.config_file)
-    save_tensors(target.weights, weights)
-    description = {**read_json(source.model_file), "relative_l1_median_percent": errors}
-    write_json(description, target.model_file)
-    return errors
+def releases() -> dict[str, Release]:
+    """The weights that are to be downloaded, by name."""
+    path = WEIGHTS / RELEASES
+    trees = read_json(path) if path.exists() else {}
+    return {name: from_plain(Release, tree, f"{path.name}: {name}") for name, tree in trees.items()}
 
 
-def halved(network: nn.Module) -> dict[str, Tensor]:
-    """The network's state with its large real parameters in float16.
+def find_run(run: str | Path) -> Path:
+    """The run folder that `run` means: a folder, else the operator of that name."""
+    if Path(run).is_dir() or Path(run).name != str(run):  # there, or a path: no name
+        return Path(run)
+    shipped = pretrained()
+    if not shipped:
+        raise ValueError(
+            f"there is no folder {run}, and no weights come with this build of torchcno: {WEIGHTS} "
+            "has none; name the --out folder of a run."
+        )
+    folder = select(shipped, str(run), "folder or pretrained operator")
+    release = releases().get(str(run))
+    return folder if release is None else complete(folder, release)
 
-    Small ones are a small part of the file and a large part of the error: rounding all of the
-    poisson CNO changes its error by 2 %, all but those by 0.04 %. Buffers stay too, as a running
-    variance may be below the least float16 or above the largest, and complex parameters, for which
-    torch has no arithmetic in half precision.
-    """
-    large = {
-        name
-        for name, parameter in network.named_parameters()
-        if parameter.is_floating_point() and parameter.numel() >= SMALL
-    }
-    return {
-        name: tensor.half() if name in large else tensor
-        for name, tensor in network.state_dict().items()
-    }
+
+def complete(folder: Path, release: Release) -> Path:
+    """A run folder beside the data files: its weights downloaded, all else from the package."""
+    target = data_folder() / "weights" / folder.name
+    release.check(RunFolder(target).weights)
+    for source in folder.iterdir():
+        copy = target / source.name
+        if not copy.exists() or copy.read_bytes() != source.read_bytes():
+            write_atomically(copy, source.read_bytes())
+    return target

@@ -1,0 +1,236 @@
+"""A trained operator as one file that runs without this package.
+
+onnx   for onnxruntime and all else that reads ONNX
+pt2    a program of `torch.export`: for PyTorch alone
+
+The file takes and gives physical values, in batches of any size, on the one grid it is written for.
+It says what it is: problem, model, grid, ranges of the training data, hash of the weights. It is
+run beside the network before it is kept.
+"""
+
+import copy
+import hashlib
+import io
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from torchcno.disk import replacing
+from torchcno.grids import Grid
+from torchcno.runs.folder import RunFolder
+from torchcno.runs.operator import TrainedOperator
+from torchcno.runs.pretrained import find_run
+from torchcno.selection import select
+
+TOLERANCE = 1e-4  # between the file's outputs and the network's, relative to the largest of these
+OPSET = 20  # of ONNX: the newest that PyTorch's exporter writes without a conversion
+NOTE = "torchcno.json"  # in a .pt2 file: what it is
+TRIED = (1, 3)  # batches with which a file is compared with the network
+
+
+@dataclass(frozen=True)
+class ExportedFile:
+    """What was written: where, how large, and how far its outputs are from the network's."""
+
+    path: Path
+    bytes: int
+    difference: float  # the largest, relative to the largest output
+    note: dict[str, str]
+
+
+def export_file(
+    run: str | Path, out: str | Path, format: str, size: tuple[int, ...] = ()
+) -> ExportedFile:
+    """Write the operator of a run folder, or of a name that `load_pretrained` knows, to one file.
+
+    `size` has the points per axis of the grid that the file takes; empty: that of training.
+    Refused where the file's outputs differ from the network's by more than 1e-4 of the largest.
+    """
+    write = select(FORMATS, format, "format")
+    path, folder = Path(out), RunFolder(find_run(run))
+    if path.suffix != f".{format}":
+        raise ValueError(f"{path} has no ending .{format}; give it one.")
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f"{path.parent} does not exist; make that folder first.")
+    operator = folder.operator()
+    grid = choose_grid(operator, size)
+    note = describe(operator, grid, folder.hash_weights())
+    with replacing(path) as part:
+        run_file = write(to_portable(operator), random_inputs(operator, grid, 2), note, part)
+        difference = max(compare(run_file, operator, grid, batch) for batch in TRIED)
+        if not difference <= TOLERANCE:  # nor if it is NaN
+            raise ValueError(
+                f"the {format} file gives other numbers than the network: they differ by "
+                f"{difference:.1e} of the largest, more than {TOLERANCE:g}; nothing is written. "
+                "Try the other format, or another grid."
+            )
+    return ExportedFile(path, path.stat().st_size, difference, note)
+
+
+def choose_grid(operator: TrainedOperator, size: tuple[int, ...]) -> Grid:
+    """The grid of training with `size` points per axis; refused where the network does not run."""
+    grid = operator.grid
+    if size and len(size) != len(grid.shape):
+        raise ValueError(
+            f"size {','.join(map(str, size))} has {len(size)} numbers; give {len(grid.shape)}, one "
+            f"per axis, as in {','.join(map(str, grid.shape))}."
+        )
+    return grid.resized(*size) if size else grid
+
+
+def describe(operator: TrainedOperator, grid: Grid, digest: str) -> dict[str, str]:
+    """What a file says of itself: strings, as ONNX wants them, of JSON where there are several."""
+    said = operator.description()
+    config = operator.network.config
+    return {
+        "torchcno": str(said["torchcno"]),
+        "problem": operator.problem,
+        "model": operator.model,
+        "in_channels": str(config.in_channels),  # type: ignore[union-attr]
+        "out_channels": str(config.out_channels),  # type: ignore[union-attr]
+        "grid": json.dumps({"shape": grid.shape, "layout": grid.layout, "extent": grid.extent}),
+        "ranges": json.dumps(said["normalization"]),
+        "weights_sha256": digest,
+    }
+
+
+def to_portable(operator: TrainedOperator) -> TrainedOperator:
+    """A copy for other programs, on the CPU: real numbers alone, constants that are equal shared.
+
+    Layers with complex weights take them as pairs of reals as well. Fields lie in memory as other
+    programs expect them.
+    """
+    portable = copy.deepcopy(operator).cpu().eval().requires_grad_(False)
+    known: dict[Any, Tensor] = {}
+    for module in portable.modules():
+        for name, weight in list(module.named_parameters(recurse=False)):
+            real = torch.view_as_real(weight.data) if weight.is_complex() else weight.data
+            setattr(module, name, nn.Parameter(real.contiguous(), requires_grad=False))
+        for name, buffer in list(module.named_buffers(recurse=False)):
+            content = hashlib.sha256(buffer.contiguous().numpy().tobytes()).digest()
+            key = (buffer.dtype, tuple(buffer.shape), content)
+            setattr(module, name, known.setdefault(key, buffer.contiguous()))
+    return portable
+
+
+def random_inputs(operator: TrainedOperator, grid: Grid, batch: int) -> Tensor:
+    """Physical inputs that the network sees as values between 0 and 1.
+
+    Its scaling is linear, N(u) = s u + t, and so is its inverse: (N − t) / s.
+    """
+    channels: Any = operator.network.config.in_channels  # type: ignore[union-attr]
+    shape = (batch, channels, *grid.shape)
+    scale = operator.normalization.normalize_inputs
+    t = scale(torch.zeros(shape))
+    s = scale(torch.ones(shape)) - t
+    generator = torch.Generator().manual_seed(batch)
+    return ((torch.rand(shape, generator=generator) - t) / s).float()
+
+
+def compare(
+    run_file: Callable[[Tensor], Tensor], operator: TrainedOperator, grid: Grid, batch: int
+) -> float:
+    """The largest difference of the file's outputs from the network's, relative to the largest."""
+    u = random_inputs(operator, grid, batch)
+    v, w = operator.predict(u), run_file(u)
+    if v.shape != w.shape:
+        raise ValueError(
+            f"the file gives outputs of shape {tuple(w.shape)}, the network {tuple(v.shape)}."
+        )
+    return float((v - w).abs().max() / v.abs().max())
+
+
+def write_pt2(operator: TrainedOperator, u: Tensor, note: dict[str, str], path: Path) -> Any:
+    """A program of `torch.export`; what runs it from the file."""
+    program = trace(operator, u)
+    buffer = io.BytesIO()
+    with quietly():
+        torch.export.save(program, buffer, extra_files={NOTE: json.dumps(note)})
+        path.write_bytes(buffer.getvalue())
+        buffer.seek(0)
+        loaded = torch.export.load(buffer).module()
+    return torch.inference_mode()(loaded)
+
+
+def write_onnx(operator: TrainedOperator, u: Tensor, note: dict[str, str], path: Path) -> Any:
+    """An ONNX file with `input` and `output`; what runs it by onnxruntime."""
+    try:
+        import onnxruntime
+        import onnxscript  # noqa: F401, what PyTorch's exporter needs
+        from onnx_ir.passes import common as passes
+    except ImportError as error:
+        raise ValueError(
+            f"{error}; ONNX needs three packages more: pip install 'torchcno[export]'."
+        ) from error
+    with quietly():
+        program: Any = torch.onnx.export(
+            trace(operator, u),
+            (u,),
+            dynamo=True,
+            verbose=False,
+            opset_version=OPSET,
+            input_names=["input"],
+            output_names=["output"],
+        )
+    passes.ClearMetadataAndDocStringPass()(program.model)  # lines of source, and where they lie
+    passes.DeduplicateInitializersPass(size_limit=2**30)(program.model)
+    program.model.metadata_props.update(note)
+    program.model.producer_name, program.model.producer_version = "torchcno", note["torchcno"]
+    program.save(path, external_data=False)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+    def run_file(u: Tensor) -> Tensor:
+        (v,) = session.run(["output"], {"input": np.ascontiguousarray(u.numpy())})
+        return torch.from_numpy(v)
+
+    return run_file
+
+
+FORMATS: dict[str, Callable[[TrainedOperator, Tensor, dict[str, str], Path], Any]] = {
+    "onnx": write_onnx,
+    "pt2": write_pt2,
+}
+
+
+def trace(operator: TrainedOperator, u: Tensor) -> torch.export.ExportedProgram:
+    """The operator as one graph of PyTorch's own operators, for batches of any size."""
+    batch = torch.export.Dim("batch")
+    with quietly():
+        program = torch.export.export(operator, (u,), dynamic_shapes=({0: batch},))
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # lines of source, and where they lie
+    spaces = {
+        node.target.namespace
+        for node in program.graph.nodes
+        if isinstance(node.target, torch._ops.OpOverload)
+    }
+    foreign = spaces - {"aten", "prims", "prim"}
+    if foreign:
+        raise ValueError(
+            f"the network calls operators of {', '.join(sorted(foreign))}, which PyTorch alone "
+            "does not have; replace them by PyTorch's own where `torchcno.tracing.is_traced()`."
+        )
+    return program
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Without what the exporters say of themselves."""
+    logger = logging.getLogger("torch")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
