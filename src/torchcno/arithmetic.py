@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import torch
 
-Precision = Literal["32", "tf32", "fp16-mixed", "bf16-mixed"]
+# "auto": fp16-mixed on CUDA for networks that say that they can have it, else tf32.
+Precision = Literal["auto", "32", "tf32", "fp16-mixed", "bf16-mixed"]
 
 # What fields are stored as by precision, where that is not float32.
 FIELDS: dict[Precision, torch.dtype] = {

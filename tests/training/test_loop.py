@@ -11,7 +11,16 @@ import torch
 from torch import nn
 
 from torchcno.metrics import relative_l1, relative_l2
-from torchcno.training import Diverged, Interrupted, Pairs, Recipe, fit, load_into, load_tensors
+from torchcno.training import (
+    Diverged,
+    Interrupted,
+    Pairs,
+    Recipe,
+    fit,
+    load_into,
+    load_tensors,
+    loop,
+)
 from torchcno.training.losses import LOSSES
 from torchcno.training.recipe import learning_rate
 
@@ -472,3 +481,30 @@ def test_a_compiled_run_follows_the_captured_one(tmp_path):
     assert int(graphs["compiled"]) > 0
     for a, b in zip(rows(tmp_path / "auto"), rows(tmp_path / "compiled"), strict=True):
         assert a["train_loss"] == pytest.approx(b["train_loss"], rel=1e-3)
+
+
+class Half(nn.Conv2d):
+    HALF_FIELDS = True
+
+
+def test_a_run_whose_numbers_leave_float16_goes_on_in_tf32(tmp_path, monkeypatch):
+    """On a CPU tf32 is float32, and the run becomes the one that was never in float16."""
+    inputs = torch.rand(8, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    pairs = Pairs(inputs, 1e-6 * (1 + inputs))  # gradients of order 1e6, beyond float16
+    recipe = Recipe(epochs=4, batch_size=4, checkpoint_every=0)
+
+    def choose(given, model, device):
+        return "fp16-mixed" if given.precision == "auto" else given.precision
+
+    def train(folder, precision, **more):
+        torch.manual_seed(0)
+        model = Half(1, 1, 3, padding=1)
+        fit(model, pairs, pairs, replace(recipe, precision=precision), tmp_path / folder, **more)
+        return model.weight.detach()
+
+    expected = train("whole", "tf32")
+    monkeypatch.setattr(loop, "choose_precision", choose)
+    with pytest.warns(UserWarning, match="goes on in tf32"):
+        found = train("fallen", "auto")
+    assert torch.equal(found, expected)
+    assert len(rows(tmp_path / "fallen")) == 4

@@ -12,10 +12,12 @@ from torchcno.cli.terminal import progress_bars, show_errors
 from torchcno.runs.config import RunConfig
 from torchcno.runs.folder import RunFolder
 from torchcno.runs.operator import pick_device
+from torchcno.runs.presets import model_class
 from torchcno.runs.train import Watch
 from torchcno.training import Diverged, Epoch, Interrupted
 from torchcno.training.hardware import device_name, extent, is_captured, is_first_process
 from torchcno.training.interruption import terminable
+from torchcno.training.loop import choose_precision
 
 ARITHMETIC: dict[Precision, str] = {
     "32": "float32",
@@ -63,8 +65,9 @@ def describe_run(config: RunConfig) -> str:
     if is_captured(recipe, device, devices * nodes):
         compiled = "compiled, " if recipe.fast == "compiled" else ""
         how = f"fast, {compiled}a step is one CUDA graph (else: --train.fast off)"
-    if device.type == "cuda" or recipe.precision in FIELDS:
-        how += f", {ARITHMETIC[recipe.precision]}"
+    precision = choose_precision(recipe, model_class(config.model), device)
+    if device.type == "cuda" or precision in FIELDS:
+        how += f", {ARITHMETIC[precision]}"
     return f"{config.problem.name}, {config.model} on {many}{device_name(device)}: {how}"
 
 

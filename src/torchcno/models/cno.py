@@ -166,6 +166,7 @@ class CNO(nn.Module):
     """
 
     Config: ClassVar[type[CNOConfig]] = CNOConfig
+    HALF_FIELDS: ClassVar = True  # fields in float16 cost it no accuracy (docs/performance.md)
     CHANNELS_LAST: ClassVar = True  # in memory, where it is faster (results/bench-cpu.json)
 
     def __init__(self, config: CNOConfig) -> None:

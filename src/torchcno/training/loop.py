@@ -8,8 +8,9 @@ between two steps determines the rest of a run.
 import copy
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -20,7 +21,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
-from torchcno.arithmetic import FIELDS, LOSS_FACTORS, arithmetic
+from torchcno.arithmetic import FIELDS, LOSS_FACTORS, Precision, arithmetic
 from torchcno.operators import aside, laid_out
 from torchcno.selection import select
 from torchcno.training.augmentation import AUGMENTATIONS, ZEROS, Mover
@@ -132,27 +133,49 @@ def fit(
         reuse_memory()
     # Whole batches only: what is left over sits out the epoch, others in the next one.
     steps = len(train) // recipe.batch_size
+    initial = copy.deepcopy(model.state_dict())
     with arithmetic(recipe.precision), torch.random.fork_rng(cuda), stop_requests() as stopping:
-        run = _Run(
-            fabric=fabric,
-            recipe=recipe,
-            seed=seed,
-            folder=TrainingFolder(folder),
-            train=train.to(fabric.device),
-            val=val.to(fabric.device),
-            steps_per_epoch=steps,
-            frozen_from=recipe.epochs - round(recipe.frozen_statistics * recipe.epochs),
-            protocol={
-                **{k: v for k, v in asdict(recipe).items() if k not in EITHER_WAY},
-                "seed": seed,
-                "samples": len(train),
-                **identify(model, train, val),
-            },
-            state=_first_state(model, recipe, steps, fabric, hardware),
-            mover=Mover(train.inputs.shape[2:], fabric.device, ZEROS.get(recipe.augmentation, 0.0)),
-        )
+
+        def begin(precision: Precision) -> _Run:
+            return _Run(
+                fabric=fabric,
+                recipe=replace(recipe, precision=precision),
+                seed=seed,
+                folder=TrainingFolder(folder),
+                train=train.to(fabric.device),
+                val=val.to(fabric.device),
+                steps_per_epoch=steps,
+                frozen_from=recipe.epochs - round(recipe.frozen_statistics * recipe.epochs),
+                protocol={
+                    **{k: v for k, v in asdict(recipe).items() if k not in EITHER_WAY},
+                    "seed": seed,
+                    "samples": len(train),
+                    **identify(model, train, val),
+                },
+                state=_first_state(model, recipe, steps, fabric, hardware),
+                mover=Mover(
+                    train.inputs.shape[2:], fabric.device, ZEROS.get(recipe.augmentation, 0.0)
+                ),
+            )
+
+        precision = choose_precision(recipe, model, fabric.device)
+        run = begin(precision)
         run.start(resume)
-        run.go(stopping, on_epoch)
+        try:
+            run.go(stopping, on_epoch)
+        except Diverged as error:
+            if recipe.precision == precision or FIELDS.get(precision) is None:
+                raise
+            warnings.warn(
+                f"{error} With precision 'auto' the run goes on in tf32, from its last checkpoint.",
+                stacklevel=2,
+            )
+            model.load_state_dict(initial)
+            run = begin("tf32")
+            if not run.folder.checkpoint.exists():
+                run.folder.rewind(0, {})
+            run.start(resume=True)
+            run.go(stopping, on_epoch)
     progress = run.state.progress
     model.load_state_dict(run.state.best_weights())
     model.eval()
@@ -439,6 +462,16 @@ class _Run:
             f"(learning_rate {recipe.learning_rate / 2:g}, now {recipe.learning_rate:g}), a longer "
             f"warm-up (schedule 'cosine', warmup){full}. {kept}"
         )
+
+
+def choose_precision(
+    recipe: Recipe, model: nn.Module | type[nn.Module], device: torch.device
+) -> Precision:
+    """The arithmetic of a run: that of the recipe, or what "auto" means for this network here."""
+    if recipe.precision != "auto":
+        return recipe.precision
+    half = device.type == "cuda" and getattr(model, "HALF_FIELDS", False)
+    return "fp16-mixed" if half else "tf32"
 
 
 def check_batches(recipe: Recipe, n: int, processes: int) -> None:

@@ -73,9 +73,9 @@ class Recipe:
     evaluate_every: int = option(1, "epochs between two validation errors", above=0)
     checkpoint_every: float = option(60.0, "seconds between two checkpoints", least=0)
     precision: Precision = option(
-        "tf32",
+        "auto",
         "arithmetic on CUDA: 32 (full float32), tf32 (11 bits), fp16-mixed, bf16-mixed (fields are "
-        "stored so, too)",
+        "stored so, too), auto (fp16-mixed for a CNO, back to tf32 where numbers leave its range)",
         choices=get_args(Precision),
     )
     fast: Fast = option(
