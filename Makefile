@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
-.PHONY: setup demo test lint pytest test-gpu report format clean
+.PHONY: setup demo test lint pytest test-gpu report playground-page format clean
 
 setup: $(STAMP)
 
@@ -37,6 +37,10 @@ test-gpu: setup  # on a machine with a GPU, and nothing else at work on it
 
 report: setup
 	$(BIN)/cno report results --collect --out results/report/report.html --documents README.md docs/*.md
+
+playground-page: setup  # needs npm, which fetches onnxruntime-web
+	mkdir -p build
+	$(BIN)/cno playground poisson --static build/playground.html
 
 format: setup
 	$(BIN)/ruff format .

@@ -1,4 +1,5 @@
 import math
+from itertools import chain
 
 import pytest
 import torch
@@ -7,8 +8,7 @@ from torchcno.data.normalization import Normalization
 from torchcno.evaluation.translation import translated
 from torchcno.grids import Grid
 from torchcno.playground.answers import Playground, View
-from torchcno.playground.scenes import EASELS, Spots
-from torchcno.playground.symmetries import SYMMETRIES
+from torchcno.playground.scenes import EASELS, Frame, Spots
 from torchcno.problems import PROBLEMS
 from torchcno.problems.darcy import Darcy
 from torchcno.problems.poisson import Poisson
@@ -16,6 +16,9 @@ from torchcno.runs.config import RunConfig
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.plain import from_plain
 from torchcno.runs.presets import model_class
+from torchcno.training.augmentation import GROUPS, Mover
+
+UNIT = Frame(((0.0, 1.0), (0.0, 1.0)))
 
 
 def playground_of(problem, resolution: int = 32) -> Playground:
@@ -51,14 +54,14 @@ def test_a_dealt_airfoil_is_a_sample_of_the_problem():
 
 def test_the_potential_of_a_ring_is_a_blob():
     grid, width = Grid((64, 64), "inclusive"), 0.06
-    ring = Spots(rings=((0.4, 0.55, width, 1.0),)).drawn(grid)
-    blob = Spots(blobs=((0.4, 0.55, width, width**2 / 2),)).drawn(grid)
+    ring = Spots(rings=((0.4, 0.55, width, 1.0),)).drawn(grid, UNIT)
+    blob = Spots(blobs=((0.4, 0.55, width, width**2 / 2),)).drawn(grid, UNIT)
     assert torch.allclose(Poisson().solve(ring), blob, atol=1e-5 * float(blob.max()))
 
 
 def test_a_scene_is_the_same_function_on_every_grid():
     scene = Spots(seed=3, blobs=((0.3, 0.7, 0.1, 1.0),), rings=((0.6, 0.2, 0.05, -2.0),))
-    coarse, fine = (scene.state(Poisson(), Grid((n, n), "inclusive"), 2.0) for n in (33, 65))
+    coarse, fine = (scene.state(Poisson(), Grid((n, n), "inclusive"), UNIT) for n in (33, 65))
     assert torch.allclose(fine[..., ::2, ::2], coarse, atol=1e-12)
 
 
@@ -73,22 +76,30 @@ def test_a_shift_by_a_fraction_of_a_grid_step_is_a_translation(shift):
     assert (translated(here, [0.0, shift]) - there).abs().max() < 0.02 * here.abs().max()
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, easel in EASELS.items() if easel.symmetry != "none"]
-)
+def test_a_shift_by_a_grid_step_moves_all_that_is_drawn_by_a_point(small):
+    spots = {"blobs": [[0.4, 0.5, 0.1, 1.0]], "rings": [[0.6, 0.3, 0.07, 2.0]]}
+    here, there = (
+        small.answer(View({"seed": 2, **spots}, 24, shift=s)).fields["input"] for s in (0.0, 1.0)
+    )
+    assert torch.allclose(there[..., 1:], here[..., :-1], atol=1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name, problem in PROBLEMS.items() if problem.symmetries])
 def test_solutions_have_the_symmetries_that_doubt_is_measured_by(name):
     problem = PROBLEMS[name]()
     if name == "navier-stokes":
         problem = PROBLEMS[name](N=24, T=0.1)
-    grid = problem.solver_grid(26)
-    states = problem.sample_inputs(grid, 1, torch.Generator().manual_seed(0))
+    states = problem.sample_inputs(problem.solver_grid(26), 1, torch.Generator().manual_seed(0))
     solved = problem.solve(states)
     # The time step of a flow follows its largest velocity on points that no mirror keeps.
     tolerance = 1e-4 if name == "navier-stokes" else 1e-8
-    group = SYMMETRIES[EASELS[name].symmetry]
+    space = states.shape[2:]
+    group = GROUPS[playground_of(problem, 24).symmetry](space, states.shape[1])
     assert len(group) > 1
-    for symmetry in group:
-        image = symmetry.undo(problem.solve(symmetry.apply(states)))
+    mover, first = Mover(space, states.device), torch.zeros(1, dtype=torch.long)
+    for move in group:
+        numbers = torch.tensor([*chain(*move)])
+        image = mover.back(problem.solve(mover(states, first, numbers)), numbers)
         assert torch.allclose(image, solved, atol=tolerance * float(solved.abs().max()))
 
 
@@ -113,7 +124,7 @@ def test_an_equivariant_network_has_no_doubt(small):
 def test_paint_is_one_material_or_the_other():
     grid = Grid((33, 33), "inclusive")
     scene = EASELS["darcy"].scene(seed=0, blobs=((0.3, 0.3, 0.05, 2.0), (0.7, 0.7, 0.05, -2.0)))
-    state = scene.state(Darcy(), grid, 1.0)
+    state = scene.state(Darcy(), grid, UNIT)
     assert set(state.unique().tolist()) == {3.0, 12.0}
     assert state[0, 0, 10, 10] == 12.0  # y, x = 0.3
     assert state[0, 0, 22, 22] == 3.0

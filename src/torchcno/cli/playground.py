@@ -1,19 +1,25 @@
 """`cno playground`: a page on which a person draws inputs and sees what networks answer."""
 
+from pathlib import Path
 from typing import Annotated
 
-from torchcno.cli.arguments import describe
+from torchcno.cli.arguments import check_target, describe
+
+NAMES = "run folders, or names of networks that come with torchcno"
 
 
 def playground(
-    runs: Annotated[
-        tuple[str, ...],
-        describe("run folders, or names of networks that come with torchcno", "poisson"),
-    ] = (),
+    runs: Annotated[tuple[str, ...], describe(NAMES, "poisson")] = (),
     /,
     *,
     port: Annotated[int, describe("port on this machine", "a free one")] = 0,
     open: Annotated[bool, describe("open the page in the browser")] = False,
+    static: Annotated[
+        Path | None, describe("write the page of one network to this .html file", "serve it")
+    ] = None,
+    runtime: Annotated[
+        Path | None, describe("for --static: onnxruntime-web as a .tgz file", "npm fetches it")
+    ] = None,
 ) -> None:
     """Draw an input in the browser and see the network's answer while you draw.
 
@@ -21,16 +27,25 @@ def playground(
     error, and how much each network doubts. It is served on this machine alone, at
     an address with a secret token. Ctrl-C ends it.
 
+    With --static the page is one file with the network inside, for any web server.
+
     examples:
       cno playground
       cno playground navier-stokes
       cno playground runs/cno runs/fno runs/unet
+      cno playground poisson --static playground.html
     """
-    from torchcno.playground.answers import open_playground
-    from torchcno.playground.server import PlaygroundServer, serve
     from torchcno.runs.pretrained import find_run
 
     folders = [find_run(word) for word in runs or ("poisson",)]
+    if static is not None:
+        write_page(folders, static, runtime)
+        return
+    if not 0 <= port < 2**16:
+        raise ValueError(f"--port is {port}; use 1024 to 65535, or 0 for a free one.")
+    from torchcno.playground.answers import open_playground
+    from torchcno.playground.server import PlaygroundServer, serve
+
     server = PlaygroundServer(open_playground(folders), port)
     print(f"The playground is at {server.address}\nCtrl-C ends it.", flush=True)
     if open:
@@ -38,3 +53,14 @@ def playground(
 
         webbrowser.open(server.address)
     serve(server)
+
+
+def write_page(folders: list[Path], out: Path, runtime: Path | None) -> None:
+    """The page of one network as a file."""
+    if len(folders) != 1:
+        raise ValueError(f"--static takes one network, not {len(folders)}; name one.")
+    check_target(out, [".html"])
+    from torchcno.playground.static import write_static_page
+
+    size = write_static_page(folders[0], out, runtime)
+    print(f"{out}: {size / 1e6:.1f} MB; it works from any web server, and asks none for anything.")

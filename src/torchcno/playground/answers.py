@@ -1,27 +1,32 @@
 """What the page asks for: an input from a scene, the networks' answers, the truth, the doubt."""
 
+import copy
 import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from torchcno.grids import Grid
-from torchcno.playground.scenes import EASELS, MOST_SPOTS, UNKNOWN, Easel, Scene, check_range
-from torchcno.playground.symmetries import SYMMETRIES, Plane
+from torchcno.playground.scenes import EASELS, MOST_SPOTS, UNKNOWN, Easel, Frame, Scene, check_range
 from torchcno.problems import PROBLEMS, Problem
 from torchcno.runs.folder import RunFolder
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.plain import convert, from_plain
+from torchcno.training.augmentation import GROUPS, Mover
 
 FRACTIONS = (0.375, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0)  # of the training resolution
 COARSEST, FINEST = 16, 256
 LARGEST_SHIFT = 2.0  # grid steps
 MOST_NETWORKS = 8
+
+Plane = Float[Tensor, "batch channel y x"]
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,14 @@ class Playground:
         self.grid = first.grid
         self.easel: Easel = UNKNOWN if problem is None else EASELS[problem.name]
         low, high = first.normalization.constants("input")[0]
-        self.unit, self.middle = (high - low) / 2, (high + low) / 2  # of the training inputs
+        self.middle = (low + high) / 2  # of the training inputs
+        self.frame = Frame(self.grid.extent, (high - low) / 2)
+
+    @property
+    def symmetry(self) -> str | None:
+        """The group of symmetries by which doubt is measured, a name in `GROUPS`."""
+        declared = () if self.problem is None else self.problem.symmetries
+        return next((name for name in declared if name in GROUPS), None)
 
     @property
     def resolutions(self) -> list[int]:
@@ -89,7 +101,7 @@ class Playground:
             "spots": MOST_SPOTS,
             "label": "" if problem is None else problem.input_label,
             "truth": problem is not None,
-            "doubt": self.easel.symmetry != "none",
+            "doubt": self.symmetry is not None,
             "constants": [self._slider(constant) for constant in self.easel.constants],
             "networks": [
                 {
@@ -108,7 +120,7 @@ class Playground:
     def _slider(self, name: str) -> dict[str, Any]:
         """A constant of the problem: where the training lay, and how far the page goes."""
         (field_,) = (one for one in fields(self.problem) if one.name == name)  # type: ignore[arg-type]
-        low, high = self._range(name)
+        low, high = self.range_of(name)
         return {
             "name": name,
             "help": field_.metadata["help"],
@@ -119,7 +131,7 @@ class Playground:
             "whole": field_.type is int,
         }
 
-    def _range(self, name: str) -> tuple[float, float]:
+    def range_of(self, name: str) -> tuple[float, float]:
         """What a constant may be: the easel's range, and wherever the training lay."""
         low, high = self.easel.constants[name]
         trained = getattr(self.problem, name)
@@ -162,15 +174,21 @@ class Playground:
 
         Over the symmetries g of the solution operator, a field per network.
         """
-        group = SYMMETRIES[self.easel.symmetry]
-        inputs = self._seen(self._problem(view), self._state(view), view.resolution)
+        inputs = self._seen(self._problem(view), self._state(view), view.resolution).float()
+        if self.symmetry is None:
+            return Reply()
+        space = inputs.shape[2:]
+        group = GROUPS[self.symmetry](space, inputs.shape[1])
+        mover, first = Mover(space, inputs.device), torch.zeros(1, dtype=torch.long)
+        moves = [torch.tensor([*chain(*move)]) for move in group]
+        moved = torch.cat([mover(inputs, first, move) for move in moves])
         found: dict[str, Plane] = {}
         for i, operator in enumerate(self.networks.values()):
             try:
-                moved = operator.predict(torch.cat([g.apply(inputs) for g in group]))
+                answers = without_average(operator).predict(moved).split(1)
             except ValueError:
                 continue  # `answer` says why
-            images = [g.undo(one) for g, one in zip(group, moved.split(1), strict=True)]
+            images = [mover.back(v, move) for v, move in zip(answers, moves, strict=True)]
             found[f"doubt {i}"] = torch.cat(images).std(0, correction=0, keepdim=True)
         return Reply(found)
 
@@ -183,7 +201,7 @@ class Playground:
             if name not in self.easel.constants:
                 raise ValueError(f"the page has no constant {name!r}.")
             values[name] = convert(value, hints[name], name)
-            check_range(name, values[name], *self._range(name))
+            check_range(name, values[name], *self.range_of(name))
         return replace(self.problem, **values)
 
     def _state(self, view: View) -> Tensor:
@@ -196,7 +214,7 @@ class Playground:
         *others, (start, end) = fine.extent
         moved = view.shift * step  # to sample f(x − s) is to sample f on the grid moved by −s
         shifted = Grid(fine.shape, fine.layout, (*others, (start - moved, end - moved)))
-        state = scene.state(problem, shifted, self.unit)
+        state = scene.state(problem, shifted, self.frame)
         if problem is None:
             state = state + self.middle
         if not torch.isfinite(state).all():
@@ -214,6 +232,13 @@ class Playground:
         if not torch.isfinite(seen).all():
             raise ValueError("nothing of the input is left in the picture; move it back.")
         return seen
+
+
+def without_average(operator: TrainedOperator) -> TrainedOperator:
+    """The operator of the network alone, where its predictions are averages over a group."""
+    alone = copy.copy(operator)
+    alone.symmetry = None
+    return alone
 
 
 def open_playground(folders: Sequence[Path]) -> Playground:

@@ -31,6 +31,14 @@ LARGEST_SEED = 2**31
 
 
 @dataclass(frozen=True)
+class Frame:
+    """What the numbers of a scene mean, wherever the grid lies that samples it."""
+
+    extent: tuple[tuple[float, float], ...]  # of the page's unit square, in tensor order: y, x
+    unit: float = 1.0  # a spot's height of 1
+
+
+@dataclass(frozen=True)
 class Scene(ABC):
     """An input as a person draws it."""
 
@@ -42,8 +50,8 @@ class Scene(ABC):
         """A random input of the problem."""
 
     @abstractmethod
-    def state(self, problem: Any, grid: Grid, unit: float) -> State:
-        """The problem's state on `grid`; heights are multiples of `unit`."""
+    def state(self, problem: Any, grid: Grid, frame: Frame) -> State:
+        """The problem's state at the points of `grid`."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +88,9 @@ class Spots(Scene):
         """A random input with nothing drawn on it."""
         return cls(seed)
 
-    def state(self, problem: Problem | None, grid: Grid, unit: float) -> State:
+    def state(self, problem: Problem | None, grid: Grid, frame: Frame) -> State:
         """The random input and the spots, added."""
-        return self.background(problem, grid) + unit * self.drawn(grid)
+        return self.background(problem, grid) + frame.unit * self.drawn(grid, frame)
 
     def background(self, problem: Problem | None, grid: Grid) -> State:
         """The random input alone."""
@@ -90,24 +98,24 @@ class Spots(Scene):
             return torch.zeros(1, 1, *grid.shape, dtype=torch.float64)
         return problem.sample_inputs(grid, 1, Generator().manual_seed(self.seed))
 
-    def drawn(self, grid: Grid) -> State:
+    def drawn(self, grid: Grid, frame: Frame) -> State:
         """The spots alone."""
         fields = torch.zeros(grid.shape, dtype=torch.float64)
         if self.blobs:
-            along_y, along_x, _, _ = self._gaussians(grid, self.blobs)
+            along_y, along_x, _, _ = self._gaussians(grid, frame, self.blobs)
             fields += along_y.T @ along_x
         if self.rings:
-            along_y, along_x, q_y, q_x = self._gaussians(grid, self.rings)
+            along_y, along_x, q_y, q_x = self._gaussians(grid, frame, self.rings)
             bent_y, bent_x = (1 - q_y / 2) * along_y, q_x / 2 * along_x
             fields += bent_y.T @ along_x - along_y.T @ bent_x
         return fields[None, None]
 
-    def _gaussians(self, grid: Grid, spots: Sequence[Spot]) -> tuple[Tensor, ...]:
+    def _gaussians(self, grid: Grid, frame: Frame, spots: Sequence[Spot]) -> tuple[Tensor, ...]:
         """Per spot h exp(−q_y/2) along y and exp(−q_x/2) along x, and q_y, q_x."""
         x, y, width, height = torch.tensor(spots, dtype=torch.float64).T[..., None]
         distances = []
         for axis, centre in ((0, y), (1, x)):
-            start, end = grid.extent[axis]
+            start, end = frame.extent[axis]
             distance = grid.axis(axis) - (start + (end - start) * centre)
             if self.periodic:
                 period = end - start
@@ -128,9 +136,9 @@ class PeriodicSpots(Spots):
 class Materials(Spots):
     """Two materials: paint lays down one of them, negative paint the other."""
 
-    def state(self, problem: Darcy, grid: Grid, unit: float) -> State:  # type: ignore[override]
+    def state(self, problem: Darcy, grid: Grid, frame: Frame) -> State:  # type: ignore[override]
         """The materials, where the paint is thicker than half a unit."""
-        paint = self.drawn(grid)
+        paint = self.drawn(grid, frame)
         below = self.background(problem, grid).clamp(min=problem.low)
         return torch.where(paint > 0.5, problem.high, torch.where(paint < -0.5, problem.low, below))
 
@@ -158,7 +166,7 @@ class Layers(Scene):
             tuple(unscaled.sample_displacements(1, x, Generator().manual_seed(seed))[0].tolist())
         )
 
-    def state(self, problem: NavierStokes, grid: Grid, unit: float) -> State:
+    def state(self, problem: NavierStokes, grid: Grid, frame: Frame) -> State:
         """The velocity of the layers."""
         (n_points, _) = grid.shape
         x = grid.resized(2 * n_points, 2 * n_points).axis(1)
@@ -192,7 +200,7 @@ class Disks(Scene):
         return cls((tuple(disk),))
 
     def state(
-        self, problem: SmoothTransport | DiscontinuousTransport, grid: Grid, unit: float
+        self, problem: SmoothTransport | DiscontinuousTransport, grid: Grid, frame: Frame
     ) -> State:
         """The sum of the disks, here and upstream."""
         disks = torch.tensor(self.disks, dtype=torch.float64)
@@ -216,7 +224,7 @@ class Bumps(Scene):
         """A shape of the training data."""
         return cls(tuple(problem.sample_coefficients(Generator().manual_seed(seed))[0].tolist()))
 
-    def state(self, problem: Airfoil, grid: Grid, unit: float) -> State:
+    def state(self, problem: Airfoil, grid: Grid, frame: Frame) -> State:
         """The shape's characteristic function, and ψ."""
         if len(self.psi) != 2 * problem.bumps:
             raise ValueError(f"there are {len(self.psi)} bumps; give {2 * problem.bumps}.")
@@ -233,36 +241,27 @@ class Easel:
     scene: type[Scene]
     hint: str  # what a person does, for the page
     constants: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # their range
-    symmetry: str = "none"  # of the solution operator, a name in `SYMMETRIES`
 
 
 _SOURCE = "Paint on the input, or drag a spot."
 
 EASELS: dict[str, Easel] = {
-    "poisson": Easel(Spots, _SOURCE, {"K": (1, 30), "r": (-1.0, 1.5)}, "square"),
-    "wave": Easel(Spots, _SOURCE, {"K": (1, 46), "r": (-0.5, 2.0)}, "square"),
-    "smooth-transport": Easel(Disks, "Drag the bump.", {}, "exchange"),
-    "discontinuous-transport": Easel(
-        Disks, "Drag the disk.", {"smoothing": (0.004, 0.06)}, "exchange"
-    ),
-    "allen-cahn": Easel(
-        PeriodicSpots, _SOURCE, {"K": (1, 46), "amplitude": (0.03, 3.0)}, "square"
-    ),
+    "poisson": Easel(Spots, _SOURCE, {"K": (1, 30), "r": (-1.0, 1.5)}),
+    "wave": Easel(Spots, _SOURCE, {"K": (1, 46), "r": (-0.5, 2.0)}),
+    "smooth-transport": Easel(Disks, "Drag the bump.", {}),
+    "discontinuous-transport": Easel(Disks, "Drag the disk.", {"smoothing": (0.004, 0.06)}),
+    "allen-cahn": Easel(PeriodicSpots, _SOURCE, {"K": (1, 46), "amplitude": (0.03, 3.0)}),
     "navier-stokes": Easel(
         Layers,
         "Drag the layers up and down.",
         {"rho": (0.02, 0.4), "centre": (0.2, 0.8), "offset": (0.05, 0.45), "delta": (0.002, 0.12)},
-        "reflections",
     ),
     "darcy": Easel(
-        Materials, "Paint with one of two materials.", {"length": (0.06, 1.0), "high": (3.5, 60.0)},
-        "square",
+        Materials, "Paint with one of two materials.", {"length": (0.06, 1.0), "high": (3.5, 60.0)}
     ),
     "airfoil": Easel(Bumps, "Drag the airfoil's surface.", {"bumps": (3, 20)}),
-    "vorticity": Easel(
-        PeriodicSpots, _SOURCE, {"tau": (2.0, 25.0), "scale": (50.0, 6000.0)}
-    ),
-}  # fmt: skip
+    "vorticity": Easel(PeriodicSpots, _SOURCE, {"tau": (2.0, 25.0), "scale": (50.0, 6000.0)}),
+}
 UNKNOWN = Easel(Spots, _SOURCE)  # a network of data that have no solver here
 
 
