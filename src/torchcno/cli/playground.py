@@ -1,5 +1,6 @@
 """`cno playground`: a page on which a person draws inputs and sees what networks answer."""
 
+import errno
 from pathlib import Path
 from typing import Annotated
 
@@ -46,7 +47,12 @@ def playground(
     from torchcno.playground.answers import open_playground
     from torchcno.playground.server import PlaygroundServer, serve
 
-    server = PlaygroundServer(open_playground(folders), port)
+    try:
+        server = PlaygroundServer(open_playground(folders), port)
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+            raise
+        raise ValueError(f"port {port} is not free; choose another, or leave it out.") from error
     print(f"The playground is at {server.address}\nCtrl-C ends it.", flush=True)
     if open:
         import webbrowser
