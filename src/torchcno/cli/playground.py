@@ -14,7 +14,6 @@ def playground(
     /,
     *,
     port: Annotated[int, describe("port on this machine", "a free one")] = 0,
-    open: Annotated[bool, describe("open the page in the browser")] = False,
     static: Annotated[
         Path | None, describe("write the page of one network to this .html file", "serve it")
     ] = None,
@@ -54,10 +53,6 @@ def playground(
             raise
         raise ValueError(f"port {port} is not free; choose another, or leave it out.") from error
     print(f"The playground is at {server.address}\nCtrl-C ends it.", flush=True)
-    if open:
-        import webbrowser
-
-        webbrowser.open(server.address)
     serve(server)
 
 
