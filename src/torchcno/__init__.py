@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from torchcno.runs.operator import TrainedOperator
     from torchcno.runs.presets import build_model
     from torchcno.runs.pretrained import load_pretrained
-    from torchcno.runs.train import resume_run, train_on, train_run
+    from torchcno.runs.ranges import OutOfRange
+    from torchcno.runs.train import resume_run, train, train_on, train_run
     from torchcno.spectral import resample
     from torchcno.training.recipe import PRESETS, Recipe
 
@@ -38,6 +39,7 @@ _HOMES = {
     "MODELS": "models",
     "Nearest": "operators.filters",
     "Normalization": "data.normalization",
+    "OutOfRange": "runs.ranges",
     "PRESETS": "training.recipe",
     "PROBLEMS": "problems",
     "Problem": "problems",
@@ -55,6 +57,7 @@ _HOMES = {
     "load_pretrained": "runs.pretrained",
     "resample": "spectral",
     "resume_run": "runs.train",
+    "train": "runs.train",
     "train_on": "runs.train",
     "train_run": "runs.train",
 }

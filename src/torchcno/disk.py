@@ -296,10 +296,10 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(read_bytes(path).decode())
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(
-            f"{path} is damaged or no JSON file ({error}); bring back a whole copy of it."
+            f"{path} is damaged or no JSON file; bring back a whole copy of it."
         ) from error
     if not isinstance(content, dict):
-        raise ValueError(f"{path} holds no JSON object.")
+        raise ValueError(f"{path} holds no JSON object; bring back a whole copy of it.")
     return content
 
 

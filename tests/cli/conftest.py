@@ -43,7 +43,7 @@ def resolve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunConfig]:
             return {}
 
         monkeypatch.setattr(torchcno.runs.train, "train_run", keep)
-        monkeypatch.setattr("torchcno.cli.watching.describe_run", lambda config: "")
+        monkeypatch.setattr("torchcno.runs.watching.describe_run", lambda config: "")
         assert main(["train", *map(str, words), "--out", "unused"]) == 0
         return found[0]
 

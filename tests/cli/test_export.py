@@ -14,7 +14,7 @@ def test_an_exported_run_predicts_and_is_evaluated_like_a_run(
     assert outcome.code == 0
     assert "MB; the error of" in outcome.out
     u = torch.randn(2, 1, 24, 24, generator=torch.Generator().manual_seed(0))
-    full, half = load(run_folder).predict(u), load(out).predict(u)
+    full, half = load(run_folder).apply_to(u), load(out).apply_to(u)
     torch.testing.assert_close(half, full, rtol=0.02, atol=0.02 * float(full.abs().max()))
     assert cno("evaluate", out, "--split", "test", "--samples", 2, "--device", "cpu").code == 0
     before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
@@ -46,7 +46,7 @@ def test_files_for_other_programs(cno, run_folder, tmp_path):
     assert "of the largest" in outcome.out
     u = torch.randn(3, 1, 24, 24)
     v = torch.export.load(tmp_path / "p1.pt2").module()(u)
-    torch.testing.assert_close(v, load(run_folder).predict(u))
+    torch.testing.assert_close(v, load(run_folder).apply_to(u))
 
 
 def test_a_folder_for_the_hub_is_one_for_predictions(cno, run_folder, tmp_path):

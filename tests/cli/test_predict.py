@@ -12,19 +12,31 @@ def inputs() -> np.ndarray:
 
 
 def test_files_of_both_kinds_give_what_python_gives(cno, run_folder, tmp_path, inputs):
-    expected = load(run_folder).predict(torch.from_numpy(inputs)).numpy()
+    expected = load(run_folder).apply_to(torch.from_numpy(inputs)).numpy()
     np.save(tmp_path / "in.npy", inputs)
     dims = ("sample", "input_channel", "y", "x")
     dataset = xarray.Dataset({"input": (dims, inputs)})
     dataset.to_netcdf(tmp_path / "in.nc", engine="h5netcdf")
     for source in ("in.npy", "in.nc"):
         for target in ("out.npy", "out.nc"):
+            (tmp_path / target).unlink(missing_ok=True)
             words = (tmp_path / source, "--out", tmp_path / target, "--device", "cpu")
             assert cno("predict", run_folder, *words).code == 0
         np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected)
         with xarray.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as saved:
             np.testing.assert_array_equal(saved["output"].values, expected)
             np.testing.assert_allclose(saved["x"].values, np.linspace(0, 1, 24))
+
+
+def test_no_file_is_written_over(cno, run_folder, tmp_path, inputs):
+    np.save(tmp_path / "in.npy", inputs)
+    np.save(tmp_path / "mine.npy", np.arange(3))
+    for target in ("in.npy", "mine.npy"):
+        before = (tmp_path / target).read_bytes()
+        outcome = cno("predict", run_folder, tmp_path / "in.npy", "--out", tmp_path / target)
+        assert outcome.code == 2
+        assert "is there already; give another name" in outcome.err
+        assert (tmp_path / target).read_bytes() == before
 
 
 def test_any_resolution(cno, run_folder, tmp_path):
@@ -66,7 +78,7 @@ def test_bad_files_are_named(cno, run_folder, tmp_path, inputs):
         (predict("half.npy"), "half.npy is damaged"),
         (predict("half.nc"), "half.nc is damaged"),
         (predict("many.npy"), "many.npy is an archive of arrays"),
-        (predict("no.nc"), "no variable `input`; it has other"),
+        (predict("no.nc"), "no variable `input`, but other"),
         (predict("in.txt"), "unknown kind of input file '.txt'"),
         (predict("in.npy", "missing/out.npy"), "missing does not exist"),
     ):
@@ -80,6 +92,7 @@ def test_a_file_of_another_problem_is_refused(cno, run_folder, tmp_path, inputs)
     for problem, code in (("poisson", 0), ("darcy", 2)):
         dataset = xarray.Dataset({"input": (dims, inputs)}, attrs={"problem": problem})
         dataset.to_netcdf(tmp_path / f"{problem}.nc", engine="h5netcdf")
+        target.unlink(missing_ok=True)
         outcome = cno("predict", run_folder, tmp_path / f"{problem}.nc", "--out", target)
         assert outcome.code == code
     assert "holds inputs of darcy, and the network was trained on poisson" in outcome.err
@@ -90,6 +103,6 @@ def test_a_network_of_the_package_by_its_name(cno, tmp_path, monkeypatch):
     np.save("in.npy", np.ones((1, 1, 64, 64)))
     assert cno("predict", "poisson", "in.npy", "--out", "out.npy", "--device", "cpu").code == 0
     assert np.load("out.npy").shape == (1, 1, 64, 64)
-    unknown = cno("predict", "poison", "in.npy", "--out", "out.npy")
+    unknown = cno("predict", "poison", "in.npy", "--out", "other.npy")
     assert unknown.code == 2
     assert "did you mean 'poisson'?" in unknown.err

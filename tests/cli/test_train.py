@@ -12,7 +12,7 @@ import yaml
 from safetensors.torch import save_file
 
 import torchcno.runs.train
-from torchcno.cli import watching
+from torchcno.runs import watching
 from torchcno.runs.config import RunConfig
 from torchcno.runs.folder import read_config
 from torchcno.runs.train import Watch, train_run
@@ -266,8 +266,8 @@ def test_too_little_memory_is_told_with_the_remedy(tiny, tmp_path):
     script = [sys.executable, "-c", code, *map(str, words)]
     outcome = subprocess.run(script, capture_output=True, text=True, check=False)
     assert outcome.returncode == 2
-    assert "out of memory" in outcome.stderr
-    assert "smaller batches" in outcome.stderr
+    assert "of memory, and" in outcome.stderr
+    assert "use a smaller width" in outcome.stderr
 
 
 def test_no_search_is_made_in_the_folder_of_a_run(cno, tiny, run_folder):

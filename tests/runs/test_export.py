@@ -87,7 +87,7 @@ def test_a_program_without_torchcno_gets_the_same_numbers(runs, tmp_path):
         for format in export.FORMATS:
             assert export_file(run, tmp_path / f"{name}.{format}", format).difference < 1e-5
         np.save(tmp_path / f"{name}-in.npy", u)
-        np.save(tmp_path / f"{name}-out.npy", load(run).predict(u).numpy())
+        np.save(tmp_path / f"{name}-out.npy", load(run).apply_to(u).numpy())
     # Packages are found, and no links to checkouts of others: those are read by `site`.
     packages = Path(str(importlib.util.find_spec("torch").origin)).parents[1]  # type: ignore[union-attr]
     process = subprocess.run(
@@ -110,7 +110,7 @@ def test_other_grids_and_other_dimensions(tmp_path, boundary):
     assert written.difference < 1e-5
     u = export.random_inputs(load(run), Grid((24,), "periodic"), 2)
     v = torch.export.load(written.path).module()(u)
-    torch.testing.assert_close(v, load(run).predict(u))
+    torch.testing.assert_close(v, load(run).apply_to(u))
 
 
 def test_an_onnx_file_says_what_it_is(runs, tmp_path):
@@ -155,7 +155,7 @@ def test_constants_that_are_equal_are_stored_once(tmp_path):
 def test_a_file_with_other_numbers_is_refused_and_not_kept(runs, tmp_path, monkeypatch):
     def write_wrongly(operator, u, note, path):
         path.write_bytes(b"a file")
-        return lambda u: 1.001 * operator.predict(u)
+        return lambda u: 1.001 * operator.apply_to(u)
 
     monkeypatch.setitem(export.FORMATS, "pt2", write_wrongly)
     with pytest.raises(ValueError, match=r"differ by 1\.0e-03 of the largest, more than 0.0001"):

@@ -62,7 +62,7 @@ def test_no_run_is_trained_over_an_export(tiny_config, exported):
         train_run(tiny_config, exported[0])
     operator, fields = load(exported[0]), Fields(*torch.rand(2, 8, 1, 24, 24), GRID)
     with pytest.raises(ValueError, match=r"without the run that made it; choose another folder"):
-        train_on(operator.network, fields, fields, exported[0])
+        train_on(operator.network, fields, fields, exported[0], recipe=tiny_config.train)
     assert all(path.read_bytes() == content for path, content in before.items())
 
 

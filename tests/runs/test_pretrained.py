@@ -52,7 +52,7 @@ def released(package, tmp_path):
 def test_names_and_folders_load_the_same(package, tiny_run):
     u = torch.randn(2, 1, 24, 24)
     for what in ("tiny", tiny_run, str(tiny_run)):
-        torch.testing.assert_close(load_pretrained(what).predict(u), load(tiny_run).predict(u))
+        torch.testing.assert_close(load_pretrained(what).apply_to(u), load(tiny_run).apply_to(u))
 
 
 def test_a_folder_comes_before_a_name(package, tiny_run, tmp_path, monkeypatch):
@@ -77,7 +77,7 @@ def test_downloaded_weights_are_a_run_folder(released, tiny_run, tmp_path):
     shutil.copy(released, target)
     u = torch.randn(2, 1, 24, 24)
     for _ in range(2):
-        torch.testing.assert_close(load_pretrained("tiny").predict(u), load(tiny_run).predict(u))
+        torch.testing.assert_close(load_pretrained("tiny").apply_to(u), load(tiny_run).apply_to(u))
     assert pretrained.find_run("tiny") == target.parent
     assert read_config(target.parent) == read_config(tiny_run)
 
@@ -130,7 +130,7 @@ def test_shipped_weights_do_what_their_export_measured(name):
     samples = Samples(config.problem, "test", config.resolution)
     fields = Fields(*samples.make(range(3)), samples.grid)
     errors = sample_errors(
-        operator.predict(fields.inputs), fields, operator.normalization, config.problem.mask
+        operator.apply_to(fields.inputs), fields, operator.normalization, config.problem.mask
     )
     # Three samples' median against that of the whole test set: of that size, not equal to it.
     median = summary(errors)["relative_l1_median_percent"]["normalized"]

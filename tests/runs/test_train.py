@@ -143,7 +143,7 @@ def test_a_run_is_that_of_its_seed_its_training_set_and_its_mask(
 
     test = fields("test")
     predictions = {
-        "errors": operator.predict(test.inputs),
+        "errors": operator.apply_to(test.inputs),
         "mean_field_errors": train.outputs.mean(0).expand_as(test.outputs),
     }
     for name, prediction in predictions.items():
@@ -163,7 +163,7 @@ def test_errors_are_of_fields_scaled_as_published_whatever_the_network_sees(tiny
     published = Normalization.fit(train)
     assert operator.error_scaling == published
     expected = published_error(
-        summary(sample_errors(operator.predict(test.inputs), test, published))
+        summary(sample_errors(operator.apply_to(test.inputs), test, published))
     )
     assert published_error(result["errors"]["test"]) == pytest.approx(expected, rel=1e-5)
     assert read_config(tmp_path / "run") == config
@@ -187,7 +187,7 @@ def test_a_symmetry_that_changes_signs_needs_zero_in_its_place(tiny_config, tmp_
 
 def test_batches_make_no_difference(tiny_run):
     operator, u = load(tiny_run), torch.randn(5, 1, 24, 24)
-    torch.testing.assert_close(operator.predict(u, batch_size=2), operator.predict(u))
+    torch.testing.assert_close(operator.apply_to(u, batch_size=2), operator.apply_to(u))
 
 
 def switch_off(epoch):
@@ -377,7 +377,7 @@ def test_inputs_that_are_no_fields_are_refused(tiny_run, inputs, message):
 def test_misfits_are_refused_before_data_are_made(
     tiny_config, tmp_path, monkeypatch, architecture, train, message
 ):
-    monkeypatch.setattr("torchcno.runs.train.load_fields", lambda *_, **__: pytest.fail("made"))
+    monkeypatch.setattr("torchcno.runs.train.load_split", lambda *_, **__: pytest.fail("made"))
     config = replace(
         tiny_config,
         architecture=replace(tiny_config.architecture, **architecture),
@@ -497,7 +497,7 @@ def test_predictions_that_are_averaged_have_the_symmetry_also_when_loaded(tiny_c
     train_run(replace(tiny_config, train=recipe), tmp_path / "run")
     operator = load(tmp_path / "run")
     u = torch.rand(1, 1, *operator.grid.shape) - 0.5
-    v = operator.predict(u)
+    v = operator.apply_to(u)
     for image, expected in ((-u, -v), (u.mT, v.mT), (u.flip(-1), v.flip(-1))):
-        torch.testing.assert_close(operator.predict(image), expected)
+        torch.testing.assert_close(operator.apply_to(image), expected)
     assert not torch.allclose(operator.network(u.mT), operator.network(u).mT, rtol=1e-2)

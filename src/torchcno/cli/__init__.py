@@ -86,7 +86,7 @@ def explain(error: BaseException) -> Stop | None:
             "use smaller batches (--train.batch_size, --batch-size), a smaller network or a "
             "coarser grid."
         )
-        return Stop(BAD_INPUT, f"out of memory ({error}); {remedy}")
+        return Stop(BAD_INPUT, f"out of memory; {remedy}")
     return None
 
 

@@ -2,9 +2,12 @@
 
 import contextlib
 import dataclasses
+import functools
 import inspect
+import io
 import itertools
 import os
+import re
 import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,9 +28,11 @@ from tyro.constructors import (
 from torchcno.cli import VERBS, find_verb
 from torchcno.runs.plain import convert, to_plain
 
+RUN_FILES = ("config.yaml", "metrics.jsonl", "model.json", "model.safetensors", "result.json")
 PICTURES = (".png", ".pdf", ".svg", ".jpg")  # what figures are written as
 DEVICES = "auto|cpu|cuda"
 HELP = {"-h", "--help"}
+KINDS = {"INT": "a whole number", "FLOAT": "a number", "PATH": "a path"}
 STYLE = (
     tyro.conf.DisallowNone,
     tyro.conf.FlagCreatePairsOff,
@@ -59,6 +64,16 @@ Numbers = Annotated[
     PrimitiveConstructorSpec(1, "N,N,...", _read_numbers, lambda it: True, lambda it: [str(it)]),
 ]
 Data = Annotated[Path | None, describe("folder of data files", "as in training")]
+Names = Annotated[
+    tuple[str, ...],
+    PrimitiveConstructorSpec(
+        1,
+        "A,B,...",
+        lambda words: tuple(filter(None, words[0].split(","))),
+        lambda it: True,
+        lambda it: [str(it)],
+    ),
+]
 Json = Annotated[Path | None, describe("write all numbers to this JSON file", "no file")]
 
 
@@ -76,19 +91,52 @@ def call(words: Sequence[str]) -> int | None:
     sections = find_sections(words) if find_sections else {}
     summary, _, more = (inspect.getdoc(verb) or "").partition("\n\n")
     names = leading_names(words) if sections else words[:1]
+    prog = " ".join(["cno", *names])
+    told = io.StringIO()
+
+    @functools.wraps(verb)
+    def bind(*given: Any, **options: Any) -> Any:
+        return partial(verb, *given, **options)
+
     try:
-        return tyro.cli(
-            verb,
-            prog=" ".join(["cno", *names]),
-            description=summary,
-            args=words[1:],
-            config=STYLE,
-            registry=_registry(sections),
-        )
-    except SystemExit:
+        with contextlib.redirect_stderr(told):
+            work = tyro.cli(
+                bind,
+                prog=prog,
+                description=summary,
+                args=words[1:],
+                config=STYLE,
+                registry=_registry(sections),
+            )
+    except SystemExit as exit_:
         if HELP & set(words):
             print(more)  # here, since tyro makes one line of a paragraph
+        if exit_.code:
+            raise ValueError(f"{reword(told.getvalue())} `{prog} --help` lists them.") from None
         raise
+    result: int | None = work()
+    return result
+
+
+def reword(told: str) -> str:
+    """What tyro says of bad options, in a line, without its frame."""
+    rule = re.compile("[─-]{3,}")
+    lines = ["" if rule.search(line) else line.strip("│| ") for line in told.splitlines()]
+    groups = [" ".join(group) for some, group in itertools.groupby(lines, bool) if some]
+    said = [text for text in groups if not text.startswith(("Argument help", "For full help"))]
+    return " ".join(re.sub(r"\s+", " ", _reword_paragraph(text)) for text in said)
+
+
+def _reword_paragraph(text: str) -> str:
+    unread = re.match(r"Error parsing (\S+): no type matching (\S+) could .*? \[(.*?)\]", text)
+    if unread:
+        option, kind, given = unread.groups()
+        return f"{option} is {given}; give {KINDS.get(kind, kind)}."
+    if given := re.match(r"Error parsing \S+: (.*)", text):
+        return given[1]
+    if missing := re.match(r"Missing from [^:]*: (.*)", text):
+        return f"still to be given: {missing[1].replace(' (required)', ';').rstrip(';')}."
+    return text if text.endswith(".") else f"{text}."
 
 
 def complete(words: Sequence[str]) -> None:
@@ -181,15 +229,23 @@ def _metavar(hint: Any) -> str:
     return "null" if hint is type(None) else getattr(hint, "__name__", "value").upper()
 
 
+def refuse_existing(path: Path) -> None:
+    """Refuse to write over a file of the user's."""
+    if path.exists():
+        raise ValueError(f"{path} is there already; give another name, or move it away.")
+
+
 def check_target(path: Path | None, suffixes: Sequence[str] = ()) -> None:
     """Refuse a file that could not be written, before the work that is to be kept in it."""
     if path is None:
         return
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; give the name of a file.")
     if suffixes and path.suffix.lower() not in suffixes:
         raise ValueError(f"{path} has no ending of {', '.join(suffixes)}; give it one of them.")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path.parent} does not exist; make that folder first.")
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; give the name of a file.")
+    if path.name in RUN_FILES and any((path.parent / name).exists() for name in RUN_FILES):
+        raise ValueError(f"{path} is a file of a run; give another name.")
     if not os.access(path.parent, os.W_OK):
         raise PermissionError(f"{path.parent} is a folder that you may not write to; give another.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,7 @@ from torchcno.cli.terminal import show_table
 
 if TYPE_CHECKING:
     from torchcno.evaluation.aliasing import Audit
+    from torchcno.evaluation.symmetries import Symmetry
 
 SHOWN = 5  # layers in the table; the JSON file has all
 
@@ -32,6 +34,7 @@ def audit(
     samples: Annotated[int, describe("inputs to look at")] = 4,
     split: Annotated[str, describe("where they come from: train, val, test or ood")] = "test",
     resolutions: Annotated[Numbers, describe("points per axis", "1/2 to 2 times training's")] = (),
+    symmetries: Annotated[bool, describe("tell which symmetries the data have, instead")] = False,
     json: Json = None,
     plot: Annotated[Path | None, describe("draw the runs side by side", "no picture")] = None,
     data: Data = None,
@@ -46,17 +49,24 @@ def audit(
       cno audit runs/p1
       cno audit runs/cno runs/fno runs/unet --plot audit.png --json audit.json
       cno audit runs/p1 --threshold 0.05 && echo alias-free enough
+      cno audit runs/p1 --symmetries
     """
     from torchcno.disk import write_json
-    from torchcno.runs.audit import audit_report, audit_run
+    from torchcno.runs.audit import audit_report, audit_run, find_run_symmetries
     from torchcno.runs.evaluate import run_names
 
     if not runs:
         raise ValueError("name the folder of a run, or of several.")
     check_target(plot, PICTURES)
-    check_target(json)
+    check_target(json, [".json"])
     if not threshold > 0:
         raise ValueError(f"--threshold is {threshold}; give a positive number such as 0.01.")
+    if symmetries:
+        if json or plot:
+            raise ValueError("--symmetries has neither --json nor --plot; leave them out.")
+        for name, run in zip(run_names(runs), runs, strict=True):
+            show_symmetries(name, find_run_symmetries(run, device=device))
+        return 0
     audits = []
     for name, run in zip(run_names(runs), runs, strict=True):
         found = audit_run(
@@ -81,6 +91,18 @@ def audit(
         save_figure(draw_audits(audits), plot)
         print(f"Drawn to {plot}.")
     return 0 if content["passed"] else MISSED
+
+
+def show_symmetries(name: str, found: Sequence[Symmetry]) -> None:
+    """A row per symmetry, and how to train with those that hold."""
+    rows = []
+    for one in found:
+        errors = ("–" if e is None else f"{100 * e:.3g} %" for e in (one.error, one.moved))
+        rows.append((one.name, *errors, one.verdict))
+    show_table(f"{name}: errors on new samples", ["symmetry", "as they are", "moved", ""], rows)
+    holding = [one.name for one in found if one.holds]
+    if holding:
+        print(f"To train with them: --train.augmentation {' or '.join(holding)}")
 
 
 def show_audit(found: Audit, threshold: float) -> None:

@@ -16,10 +16,12 @@ from torchcno.cli.arguments import (
     Strings,
     check_target,
     describe,
+    refuse_existing,
 )
 from torchcno.cli.terminal import show_errors, show_table
 
 if TYPE_CHECKING:
+    from torchcno.evaluation.resolution import Evaluation
     from torchcno.runs.evaluate import RunErrors
 
 
@@ -61,7 +63,9 @@ def evaluate(
     for picture in (plot, spectra):
         check_target(picture, PICTURES)
     check_target(save, [".nc"])
-    check_target(json)
+    check_target(json, [".json"])
+    if save:
+        refuse_existing(save)
     if (plot or spectra) and resolutions:
         for run in runs:
             training = read_config(run).resolution
@@ -93,11 +97,19 @@ def evaluate(
         print(f"Drawn to {spectra}.")
 
 
+def points(evaluation: Evaluation) -> str:
+    """The grid of an evaluation: 64², or 48 × 64."""
+    shape = evaluation.fields.grid.shape
+    if len(shape) > 1 and len(set(shape)) == 1:
+        return f"{shape[0]}{'²³'[len(shape) - 2]}"
+    return " × ".join(map(str, shape))
+
+
 def show_runs(runs: Sequence[RunErrors], split: str) -> None:
     """Every error, and the scaled L1 error at each resolution over that of training."""
     show_errors(
         {
-            f"{run.name + ' ' if len(runs) > 1 else ''}{e.split} {e.resolution}²": e.summary
+            f"{run.name + ' ' if len(runs) > 1 else ''}{e.split} {points(e)}": e.summary
             for run in runs
             for e in run.evaluations
         }

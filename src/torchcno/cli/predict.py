@@ -1,9 +1,11 @@
 """`cno predict`: a trained run applied to a file of inputs."""
 
+import sys
+import warnings
 from pathlib import Path
 from typing import Annotated
 
-from torchcno.cli.arguments import Device, NamedRun, check_target, describe
+from torchcno.cli.arguments import Device, NamedRun, check_target, describe, refuse_existing
 
 
 def predict(
@@ -32,7 +34,13 @@ def predict(
     from torchcno.runs.operator import pick_device
     from torchcno.runs.predict import WRITERS, predict_file
     from torchcno.runs.pretrained import load_pretrained
+    from torchcno.runs.ranges import OutOfRange
 
     check_target(out, list(WRITERS))
-    shape = predict_file(load_pretrained(run, pick_device(device)), input, out, batch_size)
+    refuse_existing(out)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", OutOfRange)
+        shape = predict_file(load_pretrained(run, pick_device(device)), input, out, batch_size)
+    for warning in warned:
+        print(f"cno predict: warning: {warning.message}", file=sys.stderr)
     print(f"{out}: outputs of shape {shape}.")

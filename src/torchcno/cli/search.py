@@ -49,6 +49,7 @@ def search(
 
     examples:
       cno search poisson cno --trials 30 --out runs/search
+      cno search --data mine.nc --inputs a --outputs u --out runs/mine-search
       cno search poisson fno --trials 36 --out runs/small --max-parameters 1e6
       cno search darcy cno --out runs/w --range model.width=16,32 --model.levels 3
       cno search wave cno --out runs/wave --sampler tpe --pruner halving --jobs 4
@@ -56,6 +57,7 @@ def search(
     """
     from torchcno.runs.jobs import default_parallel
     from torchcno.runs.search.space import Space
+    from torchcno.runs.train import with_hashes
 
     try:
         from torchcno.runs.search.driver import Means, run_search
@@ -66,7 +68,7 @@ def search(
             f"{error}; a search needs Optuna: pip install 'torchcno[search]'."
         ) from error
 
-    config = run.resolve([problem, model], fields)
+    config = with_hashes(run.resolve([problem, model], fields))
     if run.out is None:
         raise ValueError("say where the trials shall lie: --out FOLDER.")
     if max_parameters is not None and max_parameters < 1:

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 from tyro.conf import OmitArgPrefixes
 
-from torchcno.cli.arguments import DEVICES, HELP, STYLE, Fields, describe, leading_names
+from torchcno.cli.arguments import (
+    DEVICES,
+    HELP,
+    STYLE,
+    Fields,
+    Names,
+    Numbers,
+    describe,
+    leading_names,
+)
 
 if TYPE_CHECKING:
     from torchcno.runs.config import RunConfig
@@ -30,7 +39,27 @@ class RunOptions:
     preset: Annotated[str | None, describe("as published, or ours", "best", "paper|best")] = None
     seed: Annotated[int | None, describe("seed of weights and order of samples", "0")] = None
     resolution: Annotated[int | None, describe("points per axis", "the paper's number")] = None
-    data: Annotated[Path | None, describe("folder of data files", "the data folder")] = None
+    data: Annotated[
+        Path | None, describe("your file, or folder of a benchmark's files", "the data folder")
+    ] = None
+    inputs: Annotated[Names, describe("your file's variables to start from: a,b", "input")] = ()
+    outputs: Annotated[Names, describe("your file's variables to predict", "output")] = ()
+    layout: Annotated[
+        Names, describe("where samples lie: periodic, inclusive, cell-centred", "as the file says")
+    ] = ()
+    mask: Annotated[str | None, describe("variable: where outputs count", "everywhere")] = None
+    times: Annotated[Numbers, describe("entries of a time axis: 0,-1", "no time axis")] = ()
+    format: Annotated[str | None, describe("of your file", "by its ending")] = None
+    split: Annotated[Numbers, describe("samples for train,val,test", "8:1:1")] = ()
+    split_seed: Annotated[int, describe("seed of the order before the split")] = 0
+    val: Annotated[Path | None, describe("your file to validate on", "a part of --data")] = None
+    test: Annotated[Path | None, describe("your file to test on", "a part of --data")] = None
+    ood: Annotated[Path | None, describe("your file out of distribution", "none")] = None
+    name: Annotated[str | None, describe("what to call your data", "the file's name")] = None
+    model: Annotated[str | None, describe("network for your data", "cno")] = None
+    start: Annotated[
+        Path | None, tyro.conf.arg(name="from"), describe("run to begin with", "none")
+    ] = None
     device: Annotated[str | None, describe("where to compute", "auto", DEVICES)] = None
     devices: Annotated[int | None, describe("devices per node", "1")] = None
     nodes: Annotated[int | None, describe("nodes of the run", "1")] = None
@@ -40,6 +69,12 @@ class RunOptions:
     def resolve(self, names: Sequence[str | None], fields: Mapping[str, Any]) -> RunConfig:
         """The run of the file, the `names` of problem and model, these options, and `fields`."""
         from torchcno.runs.config import RunConfig, read_tree, section
+
+        if self.is_own:
+            return self._resolve_own(names, fields)
+        for option in ("layout", "mask", "times", "format", "split", "val", "test", "ood", "model"):
+            if getattr(self, option):
+                raise ValueError(f"--{option} is for your own file; leave it out, or add --data.")
 
         tree = read_tree(self.config) if self.config else {}
         for key, name in zip(("problem", "model"), names, strict=False):
@@ -65,6 +100,55 @@ class RunOptions:
             tree[key] = {**section(tree, key), **values}
         return RunConfig.from_tree(tree)
 
+    @property
+    def is_own(self) -> bool:
+        """Whether the data are the user's."""
+        file = self.data is not None and (self.data.is_file() or self.data.suffix)
+        return bool(self.inputs or self.outputs or file)
+
+    def _resolve_own(self, names: Sequence[str | None], fields: Mapping[str, Any]) -> RunConfig:
+        """The run on the user's file."""
+        from torchcno.runs.config import RunConfig
+        from torchcno.runs.own import describe_files
+        from torchcno.runs.plain import from_plain
+        from torchcno.training import Hardware
+
+        if self.config or any(names):
+            word = "--config" if self.config else " ".join(filter(None, names))
+            raise ValueError(f"{word} is for a benchmark, --inputs for your file; leave one out.")
+        if self.data is None:
+            raise ValueError(
+                "--inputs and --outputs are variables of a file; name it: --data FILE."
+            )
+        files = {"train": self.data, "val": self.val, "test": self.test, "ood": self.ood}
+        how: dict[str, Any] = {
+            "inputs": list(self.inputs) or None,
+            "outputs": list(self.outputs) or None,
+            "layout": (self.layout[0] if len(self.layout) == 1 else list(self.layout)) or None,
+            "mask": self.mask,
+            "times": tuple(self.times) or None,
+            "format": self.format,
+        }
+        data = describe_files(
+            {split: path for split, path in files.items() if path is not None},
+            {key: value for key, value in how.items() if value is not None},
+            self.split,
+            self.split_seed,
+            self.name or self.data.stem,
+        )
+        given = {k: v for k, v in vars(self).items() if not (v is None or v is False)}
+        hardware = {field: given[key] for key, field in HARDWARE.items() if key in given}
+        return RunConfig.for_fields(
+            data,
+            self.model or "cno",
+            self.preset or "best",
+            network=fields.get("model", {}),
+            recipe=fields.get("train", {}),
+            seed=self.seed or 0,
+            hardware=from_plain(Hardware, hardware, "hardware"),
+            tensorboard=self.tensorboard,
+        )
+
 
 def train(
     problem: ProblemName = None,
@@ -74,7 +158,11 @@ def train(
     run: OmitArgPrefixes[RunOptions],
     fields: Fields,
 ) -> None:
-    """Train a model on a problem, and evaluate it in and out of distribution.
+    """Train a model on your data or on a problem, and evaluate it.
+
+    Your data are a file (NetCDF, Zarr, HDF5, .npz, .npy): name its variables. A
+    network that fits them is chosen, and printed; --model.FIELD and --train.FIELD
+    change it.
 
     Every field of the problem, the model and the training recipe is an option, too:
     `cno train PROBLEM MODEL --help` lists them. Their defaults are the paper's
@@ -83,6 +171,8 @@ def train(
     `cno train` without names lists the problems, the models and the presets.
 
     examples:
+      cno train --data mine.nc --inputs a --outputs u --model cno --out runs/mine
+      cno train --data more.nc --inputs a --outputs u --from runs/mine --out runs/2
       cno train poisson cno --help
       cno train poisson cno --out runs/p1
       cno train poisson cno --out runs/p2 --preset paper --seed 1 --device cuda
@@ -90,12 +180,15 @@ def train(
       cno train --config runs/p3/config.yaml --out runs/p4 --train.epochs 300
     """
     from torchcno.cli.watching import show_result, watch_training
-    from torchcno.runs.train import train_run
+    from torchcno.runs.train import start_from, train_run, with_hashes
 
     config = run.resolve([problem, model], fields)
     if run.out is None:
         raise ValueError("say where the run shall lie: --out FOLDER.")
-    where = f" --data {run.data}" if run.data else ""
+    if run.start is not None:
+        config = start_from(config, run.start, fields.get("model", {}))
+    config = with_hashes(config)
+    where = f" --data {run.data}" if run.data and not run.is_own else ""
     with watch_training(config, go_on=f"cno resume {run.out}{where}") as watch:
         result = train_run(config, run.out, watch)
     show_result(run.out, result)
@@ -108,18 +201,23 @@ def find_sections(words: Sequence[str]) -> dict[str, Any]:
     run, _ = tyro.cli(
         RunOptions, prog=f"cno {verb}", args=options, config=STYLE, return_unknown_args=True
     )
-    if len(names) < 2 and run.config is None and HELP & set(words):
+    if len(names) < 2 and run.config is None and not run.is_own and HELP & set(words):
         return {}
     from torchcno.models import MODELS
     from torchcno.problems import PROBLEMS
+    from torchcno.runs.own import OwnData
     from torchcno.training import PRESETS
 
-    if len(names) < 2 and run.config is None:
+    if len(names) < 2 and run.config is None and not run.is_own:
         raise ValueError(
-            f"name a problem and a model before all options: cno {verb} PROBLEM MODEL --out FOLDER."
+            f"name a problem and a model before all options (cno {verb} PROBLEM MODEL --out "
+            f"FOLDER), or your file (cno {verb} --data FILE --inputs A --outputs U --out FOLDER)."
             f"\n  problems  {', '.join(PROBLEMS)}"
             f"\n  models    {', '.join(MODELS)}"
             f"\n  presets   {', '.join(PRESETS)}"
         )
     base = run.resolve(names, {})
-    return {"problem": base.problem, "model": base.architecture, "train": base.train}
+    sections = {"problem": base.problem, "model": base.architecture, "train": base.train}
+    if isinstance(base.problem, OwnData):  # whose fields are the data's
+        del sections["problem"]
+    return sections

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -12,6 +13,9 @@ from torch import Generator, Tensor
 
 from torchcno.grids import Grid
 from torchcno.problems.problem import Problem, Resolution
+from torchcno.sizes import refuse_without_memory
+
+SOLVER_FIELDS = 6  # in float64, that a solver has in memory at least
 
 
 @dataclass(frozen=True)
@@ -89,8 +93,16 @@ class Samples:
 
     def check_inputs(self) -> None:
         """Refuse constants by which no input can be drawn on so many points."""
+        self.check_size()
         grid = self.split_problem.solver_grid(self.resolution)
         self.split_problem.sample_inputs(grid, 1, Generator())
+
+    def check_size(self) -> None:
+        """Refuse a grid on which a solver has no room for one sample."""
+        shape = self.split_problem.solver_grid(self.resolution).shape
+        needed = SOLVER_FIELDS * 8 * math.prod(shape)
+        what = f"a sample of {self.problem.name} on {' × '.join(map(str, shape))} points"
+        refuse_without_memory(needed, what, "use fewer points per axis")
 
     def sample_seed(self, i: int) -> int:
         """The seed of sample `i`.

@@ -89,7 +89,7 @@ def audit(
     module: nn.Module,
     inputs: Tensor,
     *,
-    layout: Layouts = "periodic",
+    layout: Layouts | None = None,
     resolutions: Sequence[int] | None = None,
     name: str | None = None,
 ) -> Audit:
@@ -97,11 +97,15 @@ def audit(
 
     The module maps real fields `(batch, channel, *space)` to such fields. It is run in evaluation
     mode, without gradients and without TF32, on the device and in the type of its weights.
-    `layout` says where the samples of the inputs lie. `resolutions` are the ladder's points along
+    `layout` says where the samples of the inputs lie; None: as the grid of a trained operator says,
+    else periodic. `resolutions` are the ladder's points along
     the last axis (default: 1/2, 3/4, 1, 3/2 and 2 times the inputs'); the other axes keep their
     proportion. Grids that the module refuses are reported with its reason.
     """
     u = _checked(module, inputs)
+    if layout is None:
+        own: Layouts = getattr(getattr(module, "grid", None), "layout", "periodic")
+        layout = own
     notes = []
     with _evaluating(module):
         _applied(module, u)  # fails here, with its own error, where there is nothing to measure

@@ -71,20 +71,20 @@ def at_resolutions(
 
 
 def on_grid(finest: Fields, resolution: int) -> Fields:
-    """The functions of `finest` on `resolution` points an axis, by the resampling that is exact
-    for its layout (`torchcno.spectral.resample`)."""
-    points = finest.grid.shape[-1]
-    if set(finest.grid.shape) != {points}:
-        raise ValueError(
-            f"a grid of shape {finest.grid.shape} is no one number of points an axis; give each "
-            "axis its own by Fields.resampled."
-        )
+    """The functions of `finest` on `resolution` points along the last axis, by the resampling that
+    is exact for its layout (`torchcno.spectral.resample`). Other axes keep their proportion."""
+    shape = finest.grid.shape
+    points = shape[-1]
     if resolution > points:
         raise ValueError(
             f"data on {points} points an axis do not determine {resolution}; "
             f"make them on {resolution} or more."
         )
-    return finest if resolution == points else finest.resampled(resolution)
+    return (
+        finest
+        if resolution == points
+        else finest.resampled(*(round(resolution * n / points) for n in shape))
+    )
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,18 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from torchcno.data.dataset import load as load_fields
+import torch
+
 from torchcno.disk import read_json
 from torchcno.evaluation.aliasing import Audit, audit
 from torchcno.evaluation.errors import published_error
+from torchcno.evaluation.symmetries import Symmetry, find_symmetries
 from torchcno.runs.folder import RunFolder
 from torchcno.runs.operator import pick_device
+from torchcno.runs.own import load_split, present_splits
 from torchcno.runs.plain import from_plain
+
+KNOWN = 256  # training samples by whose span inputs are known
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,8 @@ def audit_run(
             f"{damage}; bring it back, or move it away: an audit needs the weights alone."
         )
     test = (run.result() or {"errors": {}})["errors"].get("test")
-    fields = load_fields(
+    (split,) = present_splits(config.problem, (split,))
+    fields = load_split(
         config.problem,
         split,
         folder=config.data,
@@ -56,7 +62,6 @@ def audit_run(
     found = audit(
         operator,
         fields.inputs,
-        layout=fields.grid.layout,
         resolutions=resolutions or None,
         name=name or run.path.resolve().name,
     )
@@ -64,6 +69,31 @@ def audit_run(
     named = replace(found, layers=tuple(layers))
     error = None if test is None else published_error(test)
     return RunAudit(**vars(named), error=error, weights=run.hash_weights())
+
+
+def find_run_symmetries(
+    folder: str | Path, *, samples: int | None = None, device: str = "auto"
+) -> list[Symmetry]:
+    """Which symmetries the data of a run have, as far as its network and its samples tell."""
+    run = RunFolder(folder)
+    config, operator = run.config(), run.operator(pick_device(device))
+    (split,) = present_splits(config.problem, ("test",))
+    pairs = []
+    for name, count in (("train", KNOWN), (split, samples)):
+        known = config.problem.samples[name]
+        fields = load_split(
+            config.problem,
+            name,
+            folder=config.data,
+            resolution=config.resolution,
+            samples=min(count or known, known),
+            device=pick_device(device),
+        )
+        scaling, where = operator.normalization, pick_device(device)
+        u, v = fields.inputs.float().to(where), fields.outputs.float().to(where)
+        pairs.append((scaling.normalize_inputs(u), scaling.normalize_outputs(v)))
+    with torch.inference_mode():
+        return find_symmetries(operator.network, pairs[0], pairs[1], operator.grid)
 
 
 def audit_report(audits: Sequence[Audit], threshold: float) -> dict[str, Any]:

@@ -11,15 +11,32 @@ import yaml
 from torchcno.disk import read_bytes, write_noted
 from torchcno.problems import PROBLEMS
 from torchcno.problems.problem import Problem
-from torchcno.runs.plain import check_key, convert, from_plain, shown, to_plain
-from torchcno.runs.presets import build_problem, model_config, training_row
+from torchcno.runs.choose import choose_network, choose_recipe
+from torchcno.runs.own import OwnData
+from torchcno.runs.plain import check_key, convert, convert_fields, from_plain, shown, to_plain
+from torchcno.runs.presets import (
+    ForeignConfig,
+    build_problem,
+    is_foreign,
+    model_class,
+    model_config,
+    training_row,
+)
 from torchcno.selection import select
 from torchcno.training import PRESETS, Hardware, Recipe
 from torchcno.training.recipe import EITHER_WAY, completed
 
 MOST_YAML = 2**18  # bytes of a configuration: a hundred times the longest
 FORMAT = 1  # of run folders; folders of another one are refused
-DECIDING = ("problem", "model", "train", "preset", "seed", "resolution")  # what makes a run itself
+DECIDING = (
+    "problem",
+    "model",
+    "train",
+    "preset",
+    "seed",
+    "resolution",
+    "own_loss",
+)  # what makes a run itself
 
 
 @dataclass(frozen=True)
@@ -36,6 +53,8 @@ class RunConfig:
     data: Path | None = None  # the folder of data files; None: the default one
     hardware: Hardware = field(default_factory=Hardware)
     tensorboard: bool = False  # whether TensorBoard's curves are drawn beside metrics.jsonl
+    start: Path | None = None  # the run whose weights and scaling it begins with; None: none
+    own_loss: str | None = None  # the user's loss function, which only Python can give again
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
@@ -56,6 +75,8 @@ class RunConfig:
         for `best`, what was found better where that is known. `settings` are further fields.
         """
         problem = build_problem(problem)
+        if isinstance(problem, OwnData):
+            return cls.for_fields(problem, model, preset, **settings)
         resolution = problem.resolution if resolution is None else resolution
         size = problem.grid(resolution).shape
         return cls(
@@ -69,6 +90,31 @@ class RunConfig:
             resolution=resolution,
             **settings,
         )
+
+    @classmethod
+    def for_fields(
+        cls,
+        data: OwnData,
+        model: str,
+        preset: str = "best",
+        /,
+        network: Mapping[str, Any] = {},
+        recipe: Mapping[str, Any] = {},
+        **settings: Any,
+    ) -> "RunConfig":
+        """The run of `model` on a user's fields, chosen by the rules of `choose`.
+
+        Fields of the `network` and of the `recipe` go over what is chosen.
+        """
+        samples, channels = data.counts["train"], data.channels
+        size = data.domain.shape
+        if is_foreign(model):
+            architecture: Any = ForeignConfig(*channels, size)
+        else:
+            fields = convert_fields(model_class(model).Config, network, "model")
+            architecture = choose_network(model, samples, data.domain, channels, **fields)
+        train = choose_recipe(samples, preset, **convert_fields(Recipe, recipe, "train"))
+        return cls(data, model, architecture, train, preset, resolution=size[-1], **settings)
 
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any]) -> "RunConfig":
@@ -92,9 +138,12 @@ class RunConfig:
             for key, value in tree.items()
             if key in known and key not in sections
         }
-        pde = select(PROBLEMS, problem.pop("name"), "problem")
+        own: dict[str, type[Problem]] = {OwnData.name: OwnData} if "counts" in problem else {}
+        pde = select({**PROBLEMS, **own}, problem.pop("name"), "problem")
         # Files from before recipes had versions are of the first.
         check_version(pde, problem.pop("version", 1 if "format" in tree else pde.version))
+        if own:
+            settings.pop("resolution", None)  # it is the data's
         run = cls.resolve(
             from_plain(pde, problem, "problem"),
             model.pop("name"),
@@ -128,6 +177,11 @@ class RunConfig:
             "data": to_plain(self.data and self.data.expanduser().absolute()),
             "hardware": to_plain(self.hardware),
             "tensorboard": self.tensorboard,
+            **{
+                name: to_plain(value)
+                for name in ("start", "own_loss")
+                if (value := getattr(self, name)) is not None
+            },
         }
 
 
@@ -156,11 +210,12 @@ def _deciding(config: RunConfig) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     tree = config.to_tree()
     for key in DECIDING:
-        section = tree[key]
+        section = tree.get(key)
         fields = section if isinstance(section, dict) else {"": section}
         flat |= {f"{key}.{name}".rstrip("."): value for name, value in fields.items()}
     for name in EITHER_WAY:
         del flat[f"train.{name}"]
+    flat.pop("problem.source", None)  # wherever the data lie now, their hashes say what they are
     return flat
 
 
@@ -190,7 +245,9 @@ def read_tree(path: Path) -> dict[str, Any]:
     try:
         tree = yaml.load(read_bytes(path, MOST_YAML).decode(), PlainLoader)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{path} is not a YAML file: {error}") from error
+        mark = getattr(error, "problem_mark", None)
+        why = f"line {mark.line + 1} cannot be read" if mark else str(error).splitlines()[0]
+        raise ValueError(f"{path} is not a YAML file: {why}; write `key: value` lines.") from error
     if not isinstance(tree, dict):
         raise ValueError(f"{path} holds no configuration; write `key: value` lines.")
     check_format(tree, path)

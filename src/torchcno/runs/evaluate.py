@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import xarray
+from torch import nn
 
 from torchcno.arithmetic import arithmetic
-from torchcno.data.dataset import load as load_fields
 from torchcno.data.files import coordinates_of
 from torchcno.evaluation.errors import published_error
 from torchcno.evaluation.resolution import Evaluation, Refused, ResolutionCurve, at_resolutions
 from torchcno.runs.folder import RunFolder, load, read_config
 from torchcno.runs.operator import pick_device
+from torchcno.runs.own import load_split, present_splits
 from torchcno.runs.predict import write_groups
 
 EVALUATED = ("test", "ood")  # the splits whose errors a run's result is
@@ -27,22 +28,26 @@ def evaluate_run(
     device: str = "auto",
     refused: Refused | None = None,
     data: str | Path | None = None,
+    network: nn.Module | None = None,
 ) -> list[Evaluation]:
     """The errors of a run on `splits`, at `resolutions`: that of training, unless given.
 
     The data are made at the finest resolution and band-limited to the coarser ones, so that all
     hold the same functions. `samples` of each split: the paper's number, unless given. Resolutions
     that the model does not take are told to `refused`; without it they are an error. The data are
-    in the folder `data`, or where they were in training.
+    in the folder `data`, or where they were in training. A `network` that is not of this package
+    has to be given.
 
     Products are those of the training, float32 in full or TF32, and fields are float32 whatever
     they were stored as in its steps: as for the validation error, by which the weights were chosen.
     """
-    config, operator = RunFolder(folder).config_here(data), load(folder, pick_device(device))
+    config = RunFolder(folder).config_here(data)
+    operator = load(folder, pick_device(device), network)
+    splits = present_splits(config.problem, tuple(splits)) if splits == EVALUATED else splits
     resolutions = tuple(resolutions) or (config.resolution,)
     evaluations = []
     for split in splits:
-        finest = load_fields(
+        finest = load_split(
             config.problem,
             split,
             folder=config.data,
@@ -53,7 +58,7 @@ def evaluate_run(
         scaling, mask = operator.error_scaling, config.problem.mask
         with arithmetic(config.train.precision):
             evaluations += at_resolutions(
-                operator.predict, finest, resolutions, scaling, mask, refused, split
+                operator.apply_to, finest, resolutions, scaling, mask, refused, split
             )
     return evaluations
 

@@ -141,7 +141,7 @@ def compare(
 ) -> float:
     """The largest difference of the file's outputs from the network's, relative to the largest."""
     u = random_inputs(operator, grid, batch)
-    v, w = operator.predict(u), run_file(u)
+    v, w = operator.apply_to(u), run_file(u)
     if v.shape != w.shape:
         raise ValueError(
             f"the file gives outputs of shape {tuple(w.shape)}, the network {tuple(v.shape)}."

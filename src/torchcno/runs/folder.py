@@ -9,6 +9,8 @@ config.json         the same in the layout of the Hugging Face Hub, which has no
 checkpoint/         everything to go on with an interrupted run
 result.json         errors in and out of distribution, speed, size, and the hash of the weights
 errors.npz          the relative L1 error of every sample, by split and space
+data.safetensors    fields that came from memory, not from a file
+start.safetensors   the weights that a network came with, where it was not built here
 examples.npz        some samples of each split with their predictions
 resolution.json     errors on many grids, where a study measured them
 spectra.npz         spectra of truth and prediction, where a study measured them
@@ -24,10 +26,11 @@ from typing import Any, Literal
 
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from torchcno.data.dataset import holds_data
 from torchcno.data.normalization import Normalization
-from torchcno.disk import keep_checksums, read_arrays, read_json, sweep, write_arrays
+from torchcno.disk import CHECKSUMS, keep_checksums, read_arrays, read_json, sweep, write_arrays
 from torchcno.evaluation.errors import published_error
 from torchcno.evaluation.resolution import Evaluation, ResolutionCurve
 from torchcno.grids import Grid
@@ -37,11 +40,13 @@ from torchcno.operators import laid_out
 from torchcno.runs.config import RunConfig, check_format, differences, read_tree
 from torchcno.runs.evidence import Examples
 from torchcno.runs.operator import TrainedOperator
+from torchcno.runs.own import OwnData, moved
 from torchcno.runs.plain import from_plain, to_plain
-from torchcno.runs.presets import model_class
+from torchcno.runs.presets import ForeignConfig, model_class
+from torchcno.runs.ranges import TrainingRange
 from torchcno.selection import select
 from torchcno.training.augmentation import GROUPS
-from torchcno.training.checkpoint import load_into, load_tensors
+from torchcno.training.checkpoint import load_into, load_tensors, refuse_infinite
 from torchcno.training.folder import TrainingFolder
 from torchcno.training.hardware import Hardware, is_first_process
 
@@ -95,6 +100,8 @@ class RunFolder(TrainingFolder):
         self.resolution_file = self.path / RESOLUTION_FILE
         self.spectra_file = self.path / SPECTRA_FILE
         self.curves = self.path / "tensorboard"
+        self.data_file = self.path / "data.safetensors"  # fields that were in memory alone
+        self.start_file = self.path / "start.safetensors"  # weights that a network came with
         self.traces += (self.result_file,)  # a configuration alone: its data could not be made
 
     @property
@@ -131,6 +138,7 @@ class RunFolder(TrainingFolder):
         if not is_first_process(hardware):
             yield False
             return
+        self.refuse_strangers()
         with locked(self.path, wait):
             # What a kill left of files that only the holder of the lock writes.
             for file in (self.config_file, self.model_file, self.result_file, self.errors_file,
@@ -143,6 +151,27 @@ class RunFolder(TrainingFolder):
         super().claim()
         keep_checksums(self.path)
 
+    def refuse_strangers(self) -> None:
+        """Refuse a folder that holds files of someone else, and no run."""
+        if not self.path.is_dir() or self.has_begun or self.model_file.exists():
+            return
+        files = (self.config_file, self.curves, self.data_file, self.start_file)
+        ours = {file.name for file in files} | {
+            "log.txt",
+            "stop",
+            CHECKSUMS,
+        }  # of jobs, and of files
+        names = sorted(entry.name for entry in self.path.iterdir())
+        others = [name for name in names if name not in ours and not name.startswith(".")]
+        if self.config_file.exists() and "format" not in _read_any_tree(self.config_file):
+            others.insert(0, self.config_file.name)
+        if others:
+            some = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
+            raise ValueError(
+                f"{self.path} holds files that are not of a run ({some}); choose a new folder, "
+                f"such as {self.path / 'run'}."
+            )
+
     def _check(self, config: RunConfig, mode: Mode) -> dict[str, Any] | None:
         """The result of a finished run; None where it is to begin or to go on; else refuse."""
         if mode != "resume" and not self.has_begun:
@@ -151,7 +180,7 @@ class RunFolder(TrainingFolder):
         if mode != "resume":
             self.refuse_another(config)
         if mode == "new":
-            what = f"go on with it: cno resume {self.path}"
+            what = f"go on with it: cno resume {self.path}, or resume=True in Python."
             if self.result_file.exists():
                 what = f"it is finished (cno evaluate {self.path}). Choose another folder."
             raise ValueError(f"{self.path} holds this run already; {what}")
@@ -183,7 +212,10 @@ class RunFolder(TrainingFolder):
             )
         changed = differences(self.config(), config)
         if changed:
-            words = ", ".join(f"{key} is {a}, not {b}" for key, (a, b) in changed.items())
+            words = ", ".join(
+                "its data are others" if key == "problem.hashes" else f"{key} is {a}, not {b}"
+                for key, (a, b) in changed.items()
+            )
             raise ValueError(
                 f"{self.path} holds another run: {words}; choose another folder, go on with that "
                 f"run (cno resume {self.path}), {anew}"
@@ -197,19 +229,25 @@ class RunFolder(TrainingFolder):
         if kind != operator.model:
             raise ValueError(f"{path} is of the model {kind}, not {operator.model}; {same}")
         given = {
-            "config": operator.network.config,
+            "config": getattr(operator.network, "config", ForeignConfig()),
             "normalization": operator.normalization,
             "grid": operator.grid,
         }
         for part, value in given.items():
-            before, now = to_plain(from_plain(type(value), there[part], part)), to_plain(value)
+            before, now = (
+                to_plain(from_plain(type(value), there[part] or {}, part)),
+                to_plain(value),
+            )
             changed = [f"{k} {before[k]}, not {now[k]}" for k in now if before[k] != now[k]]
             if changed:
                 raise ValueError(f"{path} has another {part}: {', '.join(changed)}; {same}")
 
     def config(self) -> RunConfig:
         """The configuration."""
-        return RunConfig.from_tree(read_tree(self.existing(self.config_file)))
+        config = RunConfig.from_tree(read_tree(self.existing(self.config_file)))
+        if isinstance(config.problem, OwnData):  # the folder may have been moved
+            return replace(config, problem=moved(config.problem, self.path))
+        return config
 
     def config_here(self, data: str | Path | None = None) -> RunConfig:
         """The configuration, with its data in the folder `data`, if given.
@@ -243,13 +281,18 @@ class RunFolder(TrainingFolder):
         is_hub = self.hub_file.is_file() and not self.model_file.is_file()
         return self.existing(self.hub_file if is_hub else self.model_file)
 
-    def operator(self, device: str | torch.device = "cpu") -> TrainedOperator:
-        """The trained operator, in evaluation mode."""
+    def operator(
+        self, device: str | torch.device = "cpu", network: nn.Module | None = None
+    ) -> TrainedOperator:
+        """The trained operator, in evaluation mode; `network` where it is not of this package."""
         description, weights_path = self.description(), self.existing(self.weights)
         try:
-            model = model_class(description["model"])
+            if network is None:
+                model = model_class(description["model"])
+                network = model(from_plain(model.Config, description["config"], "config"))
+            assert network is not None
             operator = TrainedOperator(
-                model(from_plain(model.Config, description["config"], "config")),
+                network,
                 from_plain(Normalization, description["normalization"], "normalization"),
                 from_plain(Grid, description["grid"], "grid"),
                 description["model"],
@@ -260,10 +303,16 @@ class RunFolder(TrainingFolder):
                     else None
                 ),
                 symmetry=_read_group(description.get("symmetry")),
+                range=(
+                    from_plain(TrainingRange, description["range"], "range")
+                    if "range" in description
+                    else None
+                ),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{self._model_path()} does not describe a model: {error}") from error
         weights, _ = load_tensors(weights_path)
+        refuse_infinite(weights, weights_path)
         load_into(operator.network, weights, weights_path)
         laid_out(operator.network)
         return operator.eval().to(device)
@@ -372,13 +421,25 @@ def read_config(folder: str | Path) -> RunConfig:
     return RunFolder(folder).config()
 
 
-def load(folder: str | Path, device: str | torch.device = "cpu") -> TrainedOperator:
+def load(
+    folder: str | Path, device: str | torch.device = "cpu", network: nn.Module | None = None
+) -> TrainedOperator:
     """The trained operator of a run folder, in evaluation mode.
+
+    A network that is not of this package has to be given, built as it was for the training.
 
     >>> operator = load("runs/p1")
     >>> v = operator.predict(u)  # physical values, any resolution
     """
-    return RunFolder(folder).operator(device)
+    return RunFolder(folder).operator(device, network)
+
+
+def _read_any_tree(path: Path) -> dict[str, Any]:
+    """The tree of a YAML file; nothing where it holds none of this program."""
+    try:
+        return read_tree(path)
+    except (OSError, ValueError):
+        return {}
 
 
 def check_errors(errors: Mapping[str, Any]) -> None:

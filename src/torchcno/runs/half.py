@@ -54,7 +54,7 @@ def export_half(
     for full in evaluations:
         fields = full.fields
         with arithmetic(config.train.precision):  # as the run is evaluated
-            prediction = operator.predict(fields.inputs)
+            prediction = operator.apply_to(fields.inputs)
         half = sample_errors(prediction, fields, operator.error_scaling, config.problem.mask)
         pair = {"full": full.summary, "half": summary(half)}
         errors[full.split] = {name: published_error(one) for name, one in pair.items()}

@@ -1,5 +1,6 @@
 """A trained network with its normalisation inside: physical inputs to physical outputs."""
 
+import warnings
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +16,7 @@ from torchcno.data.normalization import Normalization
 from torchcno.grids import Grid
 from torchcno.runs.config import FORMAT
 from torchcno.runs.plain import to_plain
+from torchcno.runs.ranges import OutOfRange, TrainingRange
 from torchcno.training.augmentation import average_over_group
 
 
@@ -33,6 +35,7 @@ class TrainedOperator(nn.Module):
         problem: str,
         error_scaling: Normalization | None = None,
         symmetry: str | None = None,
+        range: TrainingRange | None = None,
     ) -> None:
         super().__init__()
         self.network = network
@@ -46,18 +49,13 @@ class TrainedOperator(nn.Module):
         self.symmetry = (
             symmetry  # the group over which predictions are averaged; None: they are not
         )
+        self.range = range  # of the training inputs; None: not kept
 
     def forward(
         self, u: Float[Tensor, "batch in_channel *space"]
     ) -> Float[Tensor, "batch out_channel *space"]:
         """Physical outputs for physical inputs `u`, on the same grid."""
-        channels, dimension = self.network.config.in_channels, len(self.grid.shape)  # type: ignore[union-attr]
-        if u.ndim != dimension + 2 or u.shape[1] != channels:
-            space = ", ".join("zyx"[-dimension:])
-            raise ValueError(
-                f"inputs have shape {tuple(u.shape)}; this {self.model} of {self.problem} takes "
-                f"(sample, {channels}, {space})."
-            )
+        self._refuse_shape(u)
         # Scaled in their own precision and rounded then, as in training.
         number = next(self.parameters()).dtype
         scaled = self.normalization.normalize_inputs(u).to(number)
@@ -77,11 +75,40 @@ class TrainedOperator(nn.Module):
 
         Inputs may be an array of NumPy, too, and of any real type: networks compute in float32.
         On CUDA its products are rounded to TF32 or not as PyTorch is set; `evaluate_run` takes the
-        training's.
+        training's. Inputs outside the training range are an `OutOfRange` warning, outputs that are
+        not finite an error.
         """
-        if batch_size < 1:
-            raise ValueError(f"batch_size is {batch_size}; use 1 or more.")
-        u = as_real_tensor(u, "the inputs")
+        u = self._checked(u)
+        departures = self.range and self.range.describe_departures(u, self.grid.shape)
+        if departures:
+            warnings.warn(
+                f"inputs are outside the training range, and predictions may be wrong: "
+                f"{departures}.",
+                OutOfRange,
+                stacklevel=3,
+            )
+        v = self.apply_to(u, batch_size)
+        if not v.isfinite().all():
+            bad = int((~v.isfinite()).flatten(1).any(1).nonzero()[0])
+            raise ValueError(
+                f"outputs hold NaN or infinite values, first in sample {bad}; its inputs are too "
+                "far from the training's, or the weights are damaged: check both."
+            )
+        return v
+
+    @torch.inference_mode()
+    def apply_to(self, u: Tensor, batch_size: int = 32) -> Tensor:
+        """`predict` without a look at the training range and at what comes out."""
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}; use a whole number, 1 or more.")
+        u = self._checked(u)
+        self.eval()
+        device = next(self.parameters()).device
+        return torch.cat([self(batch.to(device)).cpu() for batch in u.split(batch_size)])
+
+    def _checked(self, u: Any) -> Tensor:
+        """Inputs as a tensor of finite real numbers, on the grid of the operator's kind."""
+        u = as_real_tensor(u, "inputs")
         if u.ndim < 2 or not u.numel():
             raise ValueError(
                 f"inputs have shape {tuple(u.shape)}; give (sample, channel, *space), one or more "
@@ -92,9 +119,19 @@ class TrainedOperator(nn.Module):
             raise ValueError(
                 f"inputs hold NaN or infinite values, first in sample {bad}; remove it."
             )
-        self.eval()
-        device = next(self.parameters()).device
-        return torch.cat([self(batch.to(device)).cpu() for batch in u.split(batch_size)])
+        self._refuse_shape(u)
+        return u
+
+    def _refuse_shape(self, u: Tensor) -> None:
+        """Refuse what are no fields of as many channels and axes as the network takes."""
+        config, dimension = getattr(self.network, "config", None), len(self.grid.shape)
+        channels = getattr(config, "in_channels", u.shape[1] if u.ndim > 1 else 1)
+        if u.ndim != dimension + 2 or u.shape[1] != channels:
+            space = ", ".join("zyx"[-dimension:])
+            raise ValueError(
+                f"inputs have shape {tuple(u.shape)}; this {self.model} of {self.problem} takes "
+                f"(sample, {channels}, {space})."
+            )
 
     def save_pretrained(
         self, folder: str | Path, errors: Mapping[str, float] | None = None
@@ -126,11 +163,12 @@ class TrainedOperator(nn.Module):
             "torchcno": version("torchcno"),
             "problem": self.problem,
             "model": self.model,
-            "config": to_plain(self.network.config),
+            "config": to_plain(getattr(self.network, "config", {})),
             "normalization": to_plain(self.normalization),
             "error_scaling": to_plain(self.error_scaling),
             "grid": to_plain(self.grid),
             **({"symmetry": self.symmetry} if self.symmetry else {}),
+            **({} if self.range is None else {"range": to_plain(self.range)}),
         }
 
 

@@ -46,14 +46,19 @@ def from_plain(config: type[T], tree: Mapping[str, Any], where: str, base: T | N
 
     `where` names the tree in errors: "model" makes "model.widht is unknown".
     """
+    values = convert_fields(config, tree, where)
+    return dataclasses.replace(base, **values) if base is not None else config(**values)  # type: ignore[type-var]
+
+
+def convert_fields(config: type, tree: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The values of a plain tree as the fields of `config` want them."""
     if not isinstance(tree, Mapping):
         raise ValueError(f"{where} is {shown(tree)}; give its fields as `name: value`.")
     hints = get_type_hints(config)
-    names = [field.name for field in dataclasses.fields(config)]  # type: ignore[arg-type]
+    names = [field.name for field in dataclasses.fields(config)]
     for key in tree:
         check_key(key, names, where)
-    values = {key: convert(value, hints[key], f"{where}.{key}") for key, value in tree.items()}
-    return dataclasses.replace(base, **values) if base is not None else config(**values)  # type: ignore[type-var]
+    return {key: convert(value, hints[key], f"{where}.{key}") for key, value in tree.items()}
 
 
 def check_key(key: str, known: list[str], where: str = "") -> None:

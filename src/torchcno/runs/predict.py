@@ -27,6 +27,8 @@ def predict_file(
     write = select(WRITERS, target.suffix.lower(), "kind of output file")
     if not source.is_file():
         raise FileNotFoundError(f"{source} does not exist; name a file of inputs.")
+    if target.exists() and target.samefile(source):
+        raise ValueError(f"{target} is the file of inputs itself; give another --out.")
     inputs, problem = read(source)
     if problem not in (None, operator.problem):
         raise ValueError(
@@ -44,7 +46,9 @@ def read_array(path: Path) -> tuple[Tensor, None]:
         # Mapped: a file that claims more than it has is refused before memory is asked for.
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is damaged or no .npy file: {error}") from error
+        raise ValueError(
+            f"{path} is damaged or no .npy file of numbers; save the array again by np.save."
+        ) from error
     if not isinstance(array, np.ndarray):
         raise ValueError(f"{path} is an archive of arrays; save one as a .npy file.")
     return real_fields(array, path), None
@@ -59,9 +63,11 @@ def read_dataset(path: Path) -> tuple[Tensor, str | None]:
                 refuse_bomb(path, path.stat().st_size, dataset["input"].nbytes)
             array = dataset["input"].values if "input" in dataset else None
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise ValueError(f"{path} is damaged or no NetCDF-4 file: {error}") from error
+        raise ValueError(
+            f"{path} is damaged or no NetCDF-4 file; write it again, or give a .npy file."
+        ) from error
     if array is None:
-        raise ValueError(f"{path} has no variable `input`; it has {found}.")
+        raise ValueError(f"{path} has no variable `input`, but {found}; rename one of them.")
     return real_fields(array, path), problem
 
 

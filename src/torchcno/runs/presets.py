@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -187,7 +187,26 @@ def build_problem(problem: str | Problem) -> Problem:
 
 def model_class(name: str) -> Any:
     """The class of that name, a `torchcno.models.Network`."""
+    if is_foreign(name):
+        raise ValueError(
+            f"the network is {name}, which only Python can build: give it, as in "
+            "torchcno.load(RUN, network=...) or torchcno.train(network, ..., resume=True)."
+        )
     return select(MODELS, name, "model")
+
+
+def is_foreign(model: object) -> bool:
+    """Whether a name is that of a class outside this package."""
+    return isinstance(model, str) and "." in model
+
+
+@dataclass(frozen=True)
+class ForeignConfig:
+    """What is known of a network that is not of this package."""
+
+    in_channels: int = 1
+    out_channels: int = 1
+    size: tuple[int, ...] = ()
 
 
 def model_config(

@@ -1,8 +1,9 @@
 """A run: one model trained on one set of fields, kept in a `RunFolder`."""
 
+import copy
 import platform
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -12,7 +13,6 @@ import torch
 from torch import nn
 
 from torchcno.arithmetic import arithmetic
-from torchcno.data.dataset import load as load_fields
 from torchcno.data.fields import Fields
 from torchcno.data.normalization import SIDES, Normalization
 from torchcno.data.samples import Samples
@@ -26,23 +26,38 @@ from torchcno.models import MODELS, count_parameters
 from torchcno.operators import laid_out
 from torchcno.runs.config import RunConfig, write_tree
 from torchcno.runs.evaluate import EVALUATED
-from torchcno.runs.folder import Mode, RunFolder
+from torchcno.runs.folder import Mode, RunFolder, load
 from torchcno.runs.operator import TrainedOperator, pick_device
-from torchcno.training import PRESETS, Epoch, EventFile, Hardware, Pairs, Recipe, fit
-from torchcno.training.augmentation import ZEROS
+from torchcno.runs.own import (
+    OwnData,
+    hash_data,
+    keep_fields,
+    load_split,
+    present_splits,
+)
+from torchcno.runs.presets import is_foreign, model_class, parameter_count
+from torchcno.runs.ranges import TrainingRange
+from torchcno.runs.verdict import judge
+from torchcno.runs.watching import NO_ONE, Watch, show_training, show_verdict
+from torchcno.sizes import refuse_without_memory
+from torchcno.training import (
+    PRESETS,
+    Epoch,
+    EventFile,
+    Hardware,
+    Pairs,
+    Recipe,
+    fit,
+    load_into,
+    load_tensors,
+    save_tensors,
+)
+from torchcno.training.augmentation import ZEROS, contradiction
 from torchcno.training.hardware import device_name, extent, is_first_process
 from torchcno.training.loop import check_batches
 
-
-@dataclass(frozen=True)
-class Watch:
-    """Callbacks of a run; none by default."""
-
-    data: Callable[[int, int], None] | None = None  # samples made, samples in all
-    epoch: Callable[[Epoch], None] | None = None
-
-
-NO_ONE = Watch()
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of (prediction, target) of a batch
+RANGE_BLOCK = 64  # samples whose range is taken at a time
 MOVED_ZERO = 0.1  # how far from its place a scaled zero is taken to be moved: extremes are sampled
 
 
@@ -52,11 +67,9 @@ class Task:
 
     operator: TrainedOperator  # to be trained: network, scaling, grid and names
     fields: Mapping[str, Fields]  # "train", "val", and what is to be evaluated, in physical values
-    recipe: Recipe
-    seed: int = 0  # of the order of samples
-    hardware: Hardware = Hardware()  # noqa: RUF009
+    config: RunConfig
     mask: Mask | None = None  # of physical inputs: where outputs count
-    preset: str | None = None  # where recipe and network came from
+    loss: Loss | None = None  # the user's; None: the recipe's
 
     def pairs(self, split: str) -> Pairs:
         """The fields of a split as the network sees them."""
@@ -72,31 +85,35 @@ class Task:
 def train_task(
     task: Task,
     folder: RunFolder,
-    splits: Sequence[str] = (),
-    on_epoch: Callable[[Epoch], None] | None = None,
+    splits: Sequence[str],
+    watch: Watch = NO_ONE,
     resume: bool = False,
 ) -> dict[str, Any]:
     """Fit the operator of `task`, evaluate it on `splits`, and keep all of it in `folder`.
 
-    Returns what result.json says; nothing without `splits`, and in further processes of the run.
+    Returns what result.json says; nothing in further processes of the run.
     Whoever calls has opened the folder.
     """
-    operator, recipe, hardware = task.operator, task.recipe, task.hardware
+    operator, config = task.operator, task.config
+    recipe, hardware = config.train, config.hardware
     is_first = is_first_process(hardware)
     if is_first:
         write_json({**operator.description(), "versions": versions()}, folder.model_file)
+    if is_first and watch.scaling is not None:
+        watch.scaling(operator.normalization)
     outcome = fit(
         operator.network,
         task.pairs("train"),
         task.pairs("val"),
         recipe,
         folder.path,
-        seed=task.seed,
+        seed=config.seed,
         hardware=hardware,
-        on_epoch=on_epoch,
+        on_epoch=watch.epoch,
         resume=resume,
+        loss=task.loss,
     )
-    if not (is_first and splits):
+    if not is_first:
         return {}
     device = pick_device(hardware.accelerator)
     laid_out(operator.to(device).network)  # with several processes it stayed as it was built
@@ -104,10 +121,12 @@ def train_task(
     with arithmetic(recipe.precision):  # as for the validation error
         for split in splits:
             fields = task.fields[split]
-            prediction = operator.predict(fields.inputs)
+            prediction = operator.apply_to(fields.inputs)
             errors = sample_errors(prediction, fields, scaling, task.mask)
             evaluations.append(Evaluation(fields, prediction, errors, split))
         inference = inference_time(operator, evaluations[0].fields.inputs, repeats=5)
+        ood = next((one for one in evaluations if one.split == "ood"), None)
+        verdict = judge(operator, known, task.fields["val"], evaluations[0], ood, task.mask)
     folder.write_evidence(evaluations, task.mask)
     training, count = asdict(outcome), count_parameters(operator.network)
     # Whoever compares times by the device's name takes none that are of several.
@@ -115,8 +134,8 @@ def train_task(
     result = {
         "problem": operator.problem,
         "model": operator.model,
-        "preset": task.preset,
-        "seed": task.seed,
+        "preset": config.preset,
+        "seed": config.seed,
         "parameters": count.entries,  # the paper's way: a complex weight once
         "real_parameters": count.reals,
         **training,
@@ -141,6 +160,7 @@ def train_task(
             for one in evaluations
         },
     }
+    result["verdict"] = asdict(verdict)
     write_json(result, folder.result_file)
     return result
 
@@ -160,21 +180,19 @@ def train_run(
     >>> result = train_run(RunConfig.resolve("poisson", "cno"), "runs/p1")
     """
     folder, problem = RunFolder(out), config.problem
+    splits = present_splits(problem, tuple(splits))
     # Before there is a folder, and before the data, which may take hours.
     if not folder.result_file.exists():
         refuse_misfits(config, splits)
-    curves = closing(EventFile(folder.curves)) if config.tensorboard else nullcontext()
-    with curves as draw, folder.open(config, mode) as finished:
+    with draw_curves(config, folder, watch) as watch, folder.open(config, mode) as finished:
         if finished is not None:
             return finished
         if is_first_process(config.hardware):
             # Also of a run that goes on: whoever evaluates it reads there where the data are now.
             write_tree(config.to_tree(), folder.config_file)
-        torch.manual_seed(config.seed)  # the initial weights
-        network = MODELS[config.model](config.architecture)
         # Also what is evaluated later: data that cannot be made shall not spoil a trained run.
         fields = {
-            split: load_fields(
+            split: load_split(
                 problem,
                 split,
                 folder=config.data,
@@ -185,38 +203,74 @@ def train_run(
             )
             for split in dict.fromkeys(("train", "val", *splits))
         }
-        known = fields["train"]
-        published = Normalization.fit(known, "unit" if problem.normalized else "none")
-        chosen = config.train.normalization
-        scaling = published if chosen is None else Normalization.fit(known, chosen)
-        refuse_moved_zero(config.train, scaling)
-        task = Task(
-            TrainedOperator(
-                network,
-                scaling,
-                known.grid,
-                config.model,
-                problem.name,
-                published,
-                config.train.group,
-            ),
-            fields,
-            config.train,
-            config.seed,
-            config.hardware,
-            problem.mask,
-            config.preset,
-        )
-
+        operator = make_operator(config, fields["train"], build_network(config, folder))
         if mode == "resume" and is_first_process(config.hardware) and folder.model_file.exists():
-            folder.refuse_another_operator(task.operator)
+            folder.refuse_another_operator(operator)
+        task = Task(operator, fields, config, problem.mask)
+        return train_task(task, folder, splits, watch, resume=mode != "new")
+
+
+@contextmanager
+def draw_curves(config: RunConfig, folder: RunFolder, watch: Watch) -> Iterator[Watch]:
+    """`watch`, and the curves of TensorBoard where the configuration asks for them."""
+    if not config.tensorboard:
+        yield watch
+        return
+    with closing(EventFile(folder.curves)) as draw:
 
         def on_epoch(epoch: Epoch) -> None:
             for tell in (draw, watch.epoch):
                 if tell is not None:
                     tell(epoch)
 
-        return train_task(task, folder, splits, on_epoch, resume=mode != "new")
+        yield replace(watch, epoch=on_epoch)
+
+
+def build_network(config: RunConfig, folder: RunFolder) -> nn.Module:
+    """The network before its training: by the seed, or with the weights that it came with."""
+    if config.own_loss is not None:
+        raise ValueError(
+            f"the run was trained with the loss {config.own_loss}, which only Python can give "
+            "again: torchcno.train(..., loss=..., resume=True)."
+        )
+    torch.manual_seed(config.seed)  # the initial weights
+    network: nn.Module = model_class(config.model)(config.architecture)
+    if folder.start_file.exists():
+        load_into(network, load_tensors(folder.start_file)[0], folder.start_file)
+    elif config.start is not None:
+        weights = RunFolder(config.start).weights
+        load_into(network, load_tensors(RunFolder(config.start).existing(weights))[0], weights)
+    return network
+
+
+def make_operator(
+    config: RunConfig,
+    train: Fields,
+    network: nn.Module,
+    normalization: Normalization | str | None = None,
+) -> TrainedOperator:
+    """`network` between the scaling that is given, or the recipe's, or its start's, or the rule's.
+
+    A benchmark is scaled as published and own data by `auto`, unless the recipe says otherwise.
+    Benchmarks' errors are always of fields as they are scaled by the published protocol.
+    """
+    problem, recipe = config.problem, config.train
+    is_own = isinstance(problem, OwnData)
+    published = None
+    if not is_own:
+        published = Normalization.fit(train, "unit" if problem.normalized else "none")
+    chosen = normalization or recipe.normalization
+    if chosen is None and config.start is not None:
+        chosen = load(config.start, network=copy.deepcopy(network)).normalization
+    chosen = chosen or published or "auto"
+    scaling = chosen if isinstance(chosen, Normalization) else Normalization.fit(train, chosen)
+    refuse_moved_zero(recipe, scaling)
+    label = problem.label if isinstance(problem, OwnData) else problem.name
+    inputs = train.inputs.split(RANGE_BLOCK)
+    seen = TrainingRange.of(inputs, train.grid.shape)
+    return TrainedOperator(
+        network, scaling, train.grid, config.model, label, published, recipe.group, seen
+    )
 
 
 def resume_run(
@@ -224,16 +278,130 @@ def resume_run(
     watch: Watch = NO_ONE,
     hardware: Hardware | None = None,
     data: str | Path | None = None,
+    epochs: int | None = None,
 ) -> dict[str, Any]:
     """Go on with the interrupted run in `folder`, to the end that it would have come to.
 
     On its devices, or on other `hardware`; with its data in the folder `data`, if given. A finished
-    run is left as it is, with or without its checkpoint and weights.
+    run is left as it is, with or without its checkpoint and weights, unless it is to have more
+    `epochs` in all: then it goes on from its last state, by the learning rate that the longer run
+    has there.
     """
     run = RunFolder(folder)
     config = run.config() if run.result_file.exists() else run.config_here(data)
     config = replace(config, hardware=hardware or config.hardware)
+    if epochs is not None and epochs != config.train.epochs:
+        config = prolong(run, config, epochs)
     return train_run(config, folder, watch, mode="resume")
+
+
+def prolong(run: RunFolder, config: RunConfig, epochs: int) -> RunConfig:
+    """Open a run again, to have `epochs` in all; its configuration then."""
+    done = len(run.rows())
+    longer = replace(config, train=replace(config.train, epochs=epochs))
+    if epochs <= done or epochs < config.train.epochs:
+        least = max(done + 1, config.train.epochs)
+        raise ValueError(
+            f"{run.path} has {done} epochs already, not {epochs}; use {least} or more."
+        )
+    if done and not run.checkpoint.exists():
+        raise ValueError(
+            f"{run.checkpoint} is not there to go on from; start a new run with these weights: "
+            f"cno train ... --from {run.path}"
+        )
+    with run.lock(config.hardware) as is_first:
+        if is_first:
+            write_tree(longer.to_tree(), run.config_file)
+            run.result_file.unlink(missing_ok=True)  # what it says is no longer of the run
+    return longer
+
+
+def train(
+    model: str | nn.Module,
+    train: Fields,
+    val: Fields,
+    out: str | Path,
+    *,
+    test: Fields | None = None,
+    ood: Fields | None = None,
+    recipe: Recipe | str | None = None,
+    loss: Loss | None = None,
+    name: str = "own data",
+    seed: int = 0,
+    hardware: Hardware = Hardware(),  # noqa: B008
+    mask: Mask | None = None,
+    normalization: Normalization | str | None = None,
+    start: str | Path | None = None,
+    watch: Watch | None = None,
+    resume: bool = False,
+    **network: Any,
+) -> TrainedOperator:
+    """Train a network on any fields, into the run folder `out`; the operator that it became.
+
+    model   a name of `MODELS`: a network that fits the data is built (`choose_network`), whose
+            fields may be given as further arguments, such as width=16. Or any `nn.Module`.
+    recipe  a `Recipe`, a preset's name, or None: chosen by the number of samples
+            (`choose_recipe`).
+    loss    a function of (prediction, target) of a batch, in place of the recipe's.
+    test    evaluated at the end, and so is `ood`, a set out of distribution; without them `val` is.
+    mask    a function of physical inputs: True where outputs count.
+    start   a run folder whose weights and scaling to begin with: fine-tuning.
+    resume  go on with a run that was interrupted, by the same arguments.
+    watch   callbacks; None: progress and the verdict are shown on the terminal.
+
+    Fields are scaled channel by channel: `normalization` has the constants or the name of a rule
+    (`NORMALIZATIONS`), else the recipe names one, else it is `auto`: each channel is divided by its
+    largest magnitude, or, where it stays far from zero, has its mean taken off and is divided by
+    its deviation. The weights that do best on `val` are kept. `name` is what the operator calls its
+    problem. The folder is that of any run: `cno resume`, `evaluate`, `audit`, `export` and
+    `predict` take it.
+
+    >>> fields = Fields.open("mine.nc", inputs="a", outputs="u")
+    >>> train, val, test = fields.split(800, 100, 100)
+    >>> operator = torchcno.train("cno", train, val, "runs/mine", test=test)
+    """
+    check_arguments(out, recipe, loss, mask, hardware)
+    folder, fields = (
+        RunFolder(out),
+        check_sets({"train": train, "val": val, "test": test, "ood": ood}),
+    )
+    data = OwnData.of(fields, name, {})
+    config = own_config(data, model, recipe, network, seed=seed, hardware=hardware)
+    if start is not None:
+        config = start_from(config, start, network)
+    built = model if isinstance(model, nn.Module) else build_network(config, folder)
+    if loss is not None:
+        config = replace(config, own_loss=name_of(loss))
+    if loss is not None or is_foreign(config.model):  # whether a graph can hold them, nobody knows
+        config = replace(config, train=replace(config.train, fast="off"))
+    refuse_foreign_fields(built, fields)
+    splits = present_splits(data, EVALUATED)
+    refuse_misfits(config, splits)
+    shown = nullcontext(watch) if watch is not None else show_training(config)
+    mode: Mode = "either" if resume else "new"
+    if resume and folder.model_file.exists() and not folder.config_file.exists():
+        mode = "resume"  # of before such runs had a configuration
+    with shown as told, folder.open(config, mode) as finished:
+        operator = make_operator(config, fields["train"], built, normalization)
+        is_first = is_first_process(hardware)
+        if is_first and folder.model_file.exists():
+            folder.refuse_another_operator(operator)
+        if finished is None:
+            if is_first:
+                config = replace(config, problem=keep_data(data, fields, folder))
+                write_tree(config.to_tree(), folder.config_file)
+                if isinstance(model, nn.Module) and not folder.checkpoint.exists():
+                    save_tensors(folder.start_file, model.state_dict())
+            task = Task(operator, fields, config, mask, loss)
+            train_task(task, folder, splits, told, resume=resume)
+    if finished is not None:
+        operator = folder.operator(network=built)
+    if watch is None and is_first_process(hardware):
+        show_verdict(folder.path, folder.result() or {}, config.train.epochs)
+    return operator.eval()
+
+
+_train = train  # whose fields have its name in what follows
 
 
 def train_on(
@@ -243,51 +411,117 @@ def train_on(
     out: str | Path,
     *,
     recipe: Recipe = PRESETS["best"],
-    name: str = "own data",
-    seed: int = 0,
-    hardware: Hardware = Hardware(),  # noqa: B008
-    mask: Mask | None = None,
-    normalization: Normalization | str | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
-    resume: bool = False,
+    **arguments: Any,
 ) -> TrainedOperator:
-    """Train a network of this package on any fields, into the folder `out`, which `load` opens.
+    """`train` by the preset `best` unless a recipe is given, and without a word.
 
-    Fields are scaled channel by channel: `normalization` has the constants or the name of a rule
-    (`NORMALIZATIONS`), else the recipe names one, else it is `auto`: each channel is divided by its
-    largest magnitude, or, where it stays far from zero, has its mean taken off and is divided by
-    its deviation. The weights that do best on `val` are kept, as for
-    the benchmarks; the rest is as in `training.fit`. `name` is what the operator calls its problem.
-    The initial weights are those of `model`: seed torch before it is built, and
-    an interrupted run goes on to the end that it would have come to with `resume=True`.
-
-    >>> train = Fields(inputs[:800], outputs[:800], Grid((48, 64), "periodic"))
-    >>> val = Fields(inputs[800:], outputs[800:], Grid((48, 64), "periodic"))
     >>> model = CNO(CNOConfig(size=(48, 64), levels=3, layout="periodic", boundary="periodic"))
     >>> operator = train_on(model, train, val, "runs/mine")
     """
-    kind = next((name for name, model_type in MODELS.items() if type(model) is model_type), None)
-    if kind is None:
+    watch = Watch(epoch=on_epoch)
+    return _train(model, train, val, out, recipe=recipe, watch=watch, **arguments)
+
+
+def check_sets(sets: Mapping[str, Any]) -> dict[str, Fields]:
+    """The sets that are given, if they are fields."""
+    for which, fields in sets.items():
+        optional = which in ("test", "ood")
+        if not (isinstance(fields, Fields) or (fields is None and optional)):
+            raise ValueError(
+                f"`{which}` is a {type(fields).__name__}; give Fields, such as "
+                "Fields.open(FILE_OR_ARRAYS_OR_LOADER, inputs=..., outputs=...)."
+            )
+    return {which: fields for which, fields in sets.items() if fields is not None}
+
+
+def check_arguments(out: Any, recipe: Any, loss: Any, mask: Any, hardware: Any) -> None:
+    """Refuse arguments of other types, with what to give."""
+    if not isinstance(out, str | Path) or not str(out):
+        raise ValueError(f"`out` is {out!r}; give a folder for the run, such as 'runs/mine'.")
+    if not (recipe is None or isinstance(recipe, Recipe | str)):
         raise ValueError(
-            f"{type(model).__name__} is no network of this package, so that no folder of it could "
-            "be loaded; torchcno.training.fit takes any module."
+            f"`recipe` is a {type(recipe).__name__}; give Recipe(...), a preset's name "
+            f"({', '.join(PRESETS)}), or None."
         )
-    refuse_foreign_fields(model, train, val)
-    fields = {"train": train, "val": val}
-    scaling = normalization or recipe.normalization or "auto"
-    if isinstance(scaling, str):
-        scaling = Normalization.fit(fields["train"], scaling)
-    refuse_moved_zero(recipe, scaling)
-    operator = TrainedOperator(model, scaling, train.grid, kind, name, symmetry=recipe.group)
-    folder = RunFolder(out)
-    with folder.lock(hardware) as is_first:
-        if is_first and not resume:
-            folder.claim()
-        if is_first and folder.model_file.exists():
-            folder.refuse_another_operator(operator)
-        task = Task(operator, fields, recipe, seed, hardware, mask)
-        train_task(task, folder, on_epoch=on_epoch, resume=resume)
-    return operator.eval()
+    if not (mask is None or callable(mask)):
+        raise ValueError(
+            f"`mask` is a {type(mask).__name__}; give a function of the inputs that returns True "
+            "where outputs count, or put the array into Fields(..., mask=...)."
+        )
+    if not (loss is None or callable(loss)):
+        raise ValueError(
+            f"`loss` is a {type(loss).__name__}; give a function of (prediction, target), or name "
+            "one in the recipe: Recipe(loss=...)."
+        )
+    if not isinstance(hardware, Hardware):
+        raise ValueError(
+            f"`hardware` is a {type(hardware).__name__}; give Hardware(accelerator='cpu')."
+        )
+
+
+def name_of(thing: Any) -> str:
+    """Where a class or a function was defined, as far as it says."""
+    kind = thing if hasattr(thing, "__qualname__") else type(thing)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def own_config(
+    data: OwnData,
+    model: Any,
+    recipe: Recipe | str | None,
+    network: Mapping[str, Any],
+    **settings: Any,
+) -> RunConfig:
+    """The configuration of a run on `data`; what is not said is chosen."""
+    if not isinstance(model, str | nn.Module):
+        raise ValueError(
+            f"`model` is a {type(model).__name__}; give a name ({', '.join(MODELS)}) or a network."
+        )
+    if isinstance(model, nn.Module) and network:
+        raise ValueError(
+            f"{', '.join(network)} is for a network that is built here; build yours with it."
+        )
+    preset = recipe if isinstance(recipe, str) else "best"
+    kind = model if isinstance(model, str) else kind_of(model)
+    config = RunConfig.for_fields(data, kind, preset, network, **settings)
+    if isinstance(recipe, Recipe):
+        config = replace(config, train=recipe)
+    if isinstance(model, nn.Module):
+        config = replace(config, architecture=getattr(model, "config", config.architecture))
+    return config
+
+
+def start_from(config: RunConfig, start: str | Path, network: Mapping[str, Any] = {}) -> RunConfig:
+    """The same run, with the network of the run `start`, its weights and its scaling."""
+    there = RunFolder(start).operator()
+    if there.model != config.model:
+        raise ValueError(f"{start} holds a {there.model}, not a {config.model}; name that model.")
+    if network:
+        raise ValueError(
+            f"the network of {start} stays as it is; leave {', '.join(network)} out, or train anew."
+        )
+    return replace(config, start=Path(start).absolute(), architecture=there.network.config)
+
+
+def kind_of(model: nn.Module) -> str:
+    """The name of a network of this package, or of the class of another."""
+    names = (name for name, model_type in MODELS.items() if type(model) is model_type)
+    return next(names, None) or name_of(type(model))
+
+
+def with_hashes(config: RunConfig) -> RunConfig:
+    """The same run, which knows by hash what a user's data are."""
+    if not isinstance(config.problem, OwnData) or config.problem.hashes:
+        return config
+    return replace(config, problem=hash_data(config.problem))
+
+
+def keep_data(data: OwnData, fields: Mapping[str, Fields], folder: RunFolder) -> OwnData:
+    """The same data, with a copy in the run's folder unless one is there."""
+    if folder.data_file.exists():
+        return replace(data, source={"kept": str(folder.data_file.absolute())})
+    return replace(data, source=keep_fields(fields, folder.data_file))
 
 
 def refuse_misfits(config: RunConfig, splits: Sequence[str]) -> None:
@@ -295,8 +529,10 @@ def refuse_misfits(config: RunConfig, splits: Sequence[str]) -> None:
     network, problem, recipe = config.architecture, config.problem, config.train
     if not splits:
         raise ValueError("no split to evaluate; name one at least, such as val.")
-    for split in ("train", "val", *splits):
-        Samples.of(problem, split, config.resolution).check_inputs()
+    if not isinstance(problem, OwnData):
+        for split in ("train", "val", *splits):
+            Samples.of(problem, split, config.resolution).check_inputs()
+    refuse_large_network(config)
     channels = (network.in_channels, network.out_channels)
     if channels != problem.channels:
         raise ValueError(
@@ -309,13 +545,31 @@ def refuse_misfits(config: RunConfig, splits: Sequence[str]) -> None:
             f"outputs of {problem.name} lie on the inputs' grid; leave out_size out, or train such "
             "a network in Python by torchcno.training.fit."
         )
-    if recipe.augmentation not in ("none", *problem.symmetries):
-        known = ", ".join(("none", *problem.symmetries))
-        raise ValueError(
-            f"{problem.name} has no symmetry {recipe.augmentation!r}; use augmentation {known}."
-        )
+    refuse_symmetry(config)
     devices, nodes = extent(config.hardware)
     check_batches(recipe, recipe.samples or problem.samples["train"], devices * nodes)
+
+
+def refuse_large_network(config: RunConfig) -> None:
+    """Refuse weights that do not fit into memory: with gradients and moments four times."""
+    if is_foreign(config.model):
+        return
+    count = parameter_count(config.model, config.architecture).reals
+    remedy = "use a smaller width, or fewer layers or levels"
+    refuse_without_memory(4 * 4 * count, f"a network of {count:,} parameters in training", remedy)
+
+
+def refuse_symmetry(config: RunConfig) -> None:
+    """Refuse an augmentation that the problem has not, or that grid and dimension contradict."""
+    name, problem = config.train.augmentation, config.problem
+    if name in ("none", *problem.symmetries):
+        return
+    known = ", ".join(("none", *problem.symmetries))
+    why = f"{problem.name} has no symmetry {name!r}"
+    if isinstance(problem, OwnData):
+        reason = contradiction(name, problem.domain, problem.channels)
+        why = f"augmentation {name!r} does not fit: {reason}"
+    raise ValueError(f"{why}; use augmentation {known}.")
 
 
 def refuse_moved_zero(recipe: Recipe, scaling: Normalization) -> None:
@@ -335,11 +589,16 @@ def refuse_moved_zero(recipe: Recipe, scaling: Normalization) -> None:
             )
 
 
-def refuse_foreign_fields(model: nn.Module, train: Fields, val: Fields) -> None:
+def refuse_foreign_fields(model: nn.Module, sets: Mapping[str, Fields]) -> None:
     """Refuse sets that are not of one kind, or not of the network's."""
-    config, grid = model.config, train.grid
-    of_model = (config.in_channels, config.out_channels)  # type: ignore[union-attr]
-    for which, fields in (("train", train), ("val", val)):
+    train = sets["train"]
+    config, grid = getattr(model, "config", None), train.grid
+    of_data = (train.inputs.shape[1], train.outputs.shape[1])
+    of_model = tuple(
+        getattr(config, f"{side}_channels", n)
+        for side, n in zip(("in", "out"), of_data, strict=True)
+    )
+    for which, fields in sets.items():
         channels = (fields.inputs.shape[1], fields.outputs.shape[1])
         if channels != of_model:
             raise ValueError(
@@ -353,10 +612,42 @@ def refuse_foreign_fields(model: nn.Module, train: Fields, val: Fields) -> None:
             f"`train` lies on a {grid.layout} grid, and the network takes samples to be {layout}; "
             f"build it with layout={grid.layout!r}."
         )
-    if (grid.layout, grid.extent) != (val.grid.layout, val.grid.extent):
+    for which, fields in sets.items():
+        other = fields.grid
+        if (grid.layout, grid.extent) != (other.layout, other.extent):
+            raise ValueError(
+                f"`train` lies on a {grid.layout} grid of {grid.extent}, `{which}` on a "
+                f"{other.layout} one of {other.extent}; give both the same layout and extent."
+            )
+    probe_network(model, train)
+
+
+def probe_network(model: nn.Module, train: Fields) -> None:
+    """Refuse a network that does not map the inputs to fields like the outputs."""
+    was_training, u, v = model.training, train.inputs[:2], train.outputs[:2]
+    device = next((p.device for p in model.parameters()), None)
+    if device is None:
+        raise ValueError(f"{type(model).__name__} has no weights to train; give another network.")
+    if device.type == "meta":
         raise ValueError(
-            f"`train` lies on a {grid.layout} grid of {grid.extent}, `val` on a {val.grid.layout} "
-            f"one of {val.grid.extent}; give both the same layout and extent."
+            f"{type(model).__name__} lies on the device meta, without values; build it on the CPU."
+        )
+    try:
+        with torch.no_grad():
+            found = model.eval()(u.float().to(device))
+    except Exception as error:  # whatever a network raises is its reason
+        words = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(
+            f"{type(model).__name__} does not take inputs of shape {tuple(u.shape)}: "
+            f"{words.rstrip('.')}; build it for these fields."
+        ) from error
+    finally:
+        model.train(was_training)
+    if not isinstance(found, torch.Tensor) or found.shape != v.shape or found.is_complex():
+        got = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
+        raise ValueError(
+            f"{type(model).__name__} maps inputs of shape {tuple(u.shape)} to {got}, and the "
+            f"outputs have {tuple(v.shape)}; give a network that returns real fields like them."
         )
 
 

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Generator, Tensor
 
+from torchcno.grids import Grid
 from torchcno.selection import select
 
 
@@ -73,6 +74,22 @@ def flow_reflection(space: torch.Size, channels: int, generator: Generator) -> M
         )
     along_x, along_y = (int(torch.randint(2, (), generator=generator)) for _ in range(2))
     return Move([0, 1], [along_y, along_x], [0, 0], [along_x, along_y][:channels])
+
+
+def contradiction(name: str, grid: Grid, channels: tuple[int, int]) -> str:
+    """Why fields on `grid` cannot have the symmetry `name`; empty where they can."""
+    axes = len(grid.shape)
+    if name == "translations" and grid.layout != "periodic":
+        return f"the grid is {grid.layout}, and only a periodic one goes on beyond its edge"
+    ends = [round(b - a, 9) for a, b in grid.extent]
+    alike = len(set(zip(grid.shape, grid.layouts, ends, strict=True))) == 1
+    if name in ("square", "odd-square", "exchange") and not alike:
+        return f"the axes of {grid.shape} points, {grid.layout}, on {grid.extent} are not alike"
+    if name == "exchange" and axes == 1:
+        return "one axis has no other to be exchanged with"
+    if name in ("reflections", "odd-reflections") and (axes != 2 or max(channels) > 2):
+        return f"{channels[0]} to {channels[1]} channels on {axes} axes are no velocity in a plane"
+    return ""
 
 
 # None: fields stay as they are.

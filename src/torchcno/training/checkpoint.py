@@ -110,6 +110,16 @@ def _damage(path: Path, what: str, why: str) -> ValueError:
     )
 
 
+def refuse_infinite(weights: Mapping[str, Tensor], source: str | Path) -> None:
+    """Refuse weights that are no numbers: whatever they predict is none."""
+    for name, tensor in weights.items():
+        if not tensor.isfinite().all():
+            raise ValueError(
+                f"{source} holds NaN or infinite values in {name!r}; bring back a whole copy of "
+                "it, or train again."
+            )
+
+
 def load_into(model: nn.Module, weights: Mapping[str, Tensor], source: str | Path) -> None:
     """Copy `weights` into `model`; `source` names them in the error if they are another's."""
     own = model.state_dict()

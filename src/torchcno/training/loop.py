@@ -101,6 +101,7 @@ def fit(
     hardware: Hardware = Hardware(),  # noqa: B008
     on_epoch: Callable[[Epoch], None] | None = None,
     resume: bool = False,
+    loss: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> Fit:
     """Train `model` by `recipe`, and leave it with the weights that did best on `val`, to evaluate.
 
@@ -110,6 +111,7 @@ def fit(
     from the same seed), data, recipe and seed. Without it a folder that holds a run already is a
     ValueError.
 
+    `loss` is a function of (prediction, target) of a batch, in place of the recipe's.
     `on_epoch` is called on the first process after every epoch. On a CPU the process keeps
     the memory of a step for the next one, also when the run is over (`reuse_memory`).
 
@@ -156,6 +158,7 @@ def fit(
                 mover=Mover(
                     train.inputs.shape[2:], fabric.device, ZEROS.get(recipe.augmentation, 0.0)
                 ),
+                loss=loss or select(LOSSES, recipe.loss, "loss"),
             )
 
         precision = choose_precision(recipe, model, fabric.device)
@@ -220,6 +223,7 @@ class _Run:
     protocol: Mapping[str, Any]  # what has to be the same when a run goes on
     state: State
     mover: Mover
+    loss: Callable[[Tensor, Tensor], Tensor]  # of a batch
     plan: _Plan | None = None  # of the current epoch
     saved: float = field(default_factory=time.monotonic)  # when the state was last
     timed: float = field(default_factory=time.monotonic)  # up to when the epoch's seconds count
@@ -246,7 +250,8 @@ class _Run:
             # What earlier versions did not note is taken to be the same.
             protocol = {**self.protocol, **completed(note["protocol"])}
             for name, given in self.protocol.items():
-                if protocol.get(name) != given:
+                is_longer = name == "epochs" and given > protocol.get(name, given)
+                if protocol.get(name) != given and not is_longer:  # a run may be prolonged
                     raise ValueError(
                         f"the checkpoint was made with {name} = {protocol.get(name)!r}, not "
                         f"{given!r}; give the same to go on, or start a new run in another folder."
@@ -278,7 +283,7 @@ class _Run:
 
     def ways(self) -> tuple[Callable[[], None], Callable[[], Tensor]]:
         """A step and a validation error: each a captured graph where that is possible."""
-        state, step = self.state, _make_step(self.state, self.recipe, self.fabric)
+        state, step = self.state, _make_step(self.state, self.recipe, self.fabric, self.loss)
         advance = partial(self.advance, step, list(state.model.parameters()))
         if not is_captured(self.recipe, self.fabric.device, self.fabric.world_size):
             return advance, self.judge
@@ -521,10 +526,11 @@ def _first_state(
     )
 
 
-def _make_step(state: State, recipe: Recipe, fabric: Fabric) -> Step:
+def _make_step(
+    state: State, recipe: Recipe, fabric: Fabric, loss: Callable[[Tensor, Tensor], Tensor]
+) -> Step:
     """The recipe's step: through Fabric, unless it is captured in a graph."""
     network = MixedPrecision(state.model.train(), FIELDS.get(recipe.precision))
-    loss = select(LOSSES, recipe.loss, "loss")
     factor = LOSS_FACTORS.get(recipe.precision, 1.0)
     if is_captured(recipe, fabric.device, fabric.world_size):
         if recipe.fast == "compiled":

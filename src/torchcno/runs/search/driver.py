@@ -27,6 +27,7 @@ from torchcno.runs.evaluate import EVALUATED
 from torchcno.runs.folder import RunFolder
 from torchcno.runs.job_process import Answer, request_stop
 from torchcno.runs.jobs import Job, Outcome, Workers, outcome_of, stop_on_error, workers
+from torchcno.runs.own import OwnData
 from torchcno.runs.search.space import parameters_of
 from torchcno.runs.search.study import Search, open_study, trial_folder
 
@@ -66,8 +67,10 @@ def run_search(
     if trials < 1:
         raise ValueError(f"{trials} trials; use at least 1.")
     folder = Path(out)
-    for split in EVALUATED:  # the best trial is judged by these
-        Samples.of(search.space.base.problem, split, search.space.base.resolution).check_inputs()
+    base = search.space.base
+    if not isinstance(base.problem, OwnData):
+        for split in EVALUATED:  # the best trial is judged by these
+            Samples.of(base.problem, split, base.resolution).check_inputs()
     trials = search.space.count(trials)
     example = Job(folder, search.space.base, gpus=means.gpus)
     with workers(means.parallel, means.cluster, [example]) as pool:

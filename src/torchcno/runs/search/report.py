@@ -93,7 +93,7 @@ def write_report(
     run = _find_run(best, folder)
     evaluations = evaluate_run(folder / run, device=device)
     result = {
-        "problem": base.problem.name,
+        "problem": getattr(base.problem, "label", base.problem.name),
         "model": base.model,
         "trials": len(rows),
         "finished": sum(row.validation_error is not None for row in rows),
