@@ -284,9 +284,10 @@ def open_regular(path: Path) -> Iterator[io.BufferedReader]:
         raise
     except OSError as error:
         raise DiskError(error.errno, explain(error, path, "read")) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ValueError(f"{path} is no file; bring back the file that was there.")
     with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError(f"{path} is no file; bring back the file that was there.")
         yield file
 
 

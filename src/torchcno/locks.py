@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
-from torchcno.disk import create, explained, make_folder, open_own, say_once
+from torchcno.disk import create, explained, make_folder, open_own, refuse_link, say_once
 
 BEAT = 10.0  # seconds between two touches of a lock by its owner
 FORFEIT = 120.0  # seconds without one after which a lock is anyone's
@@ -84,6 +84,7 @@ def _take_by_owner(folder: Path, wait: bool) -> Callable[[], None]:
     """Take the lock by creating the file that names its owner."""
     path, token = folder / ".lock-owner", uuid4().hex
     owner = {"host": socket.gethostname(), "process": os.getpid(), "token": token}
+    refuse_link(path)
     while not _create(path, json.dumps(owner).encode()):
         if _is_forfeit(path):
             _remove(path, _read(path))

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from torchcno.disk import create, open_own
+from torchcno.disk import create, explained, open_own
 
 Request = Mapping[str, Any]  # see `jobs.Job.request`
 Answer = dict[str, Any]  # "state", and "error" where there is one
@@ -49,7 +49,9 @@ def run_in_process(request: Request, environment: Mapping[str, str] | None = Non
     folder = Path(request["folder"])
     folder.mkdir(parents=True, exist_ok=True)
     for _ in range(ATTEMPTS):
-        with open(open_own(folder / "log.txt", APPEND), "a") as log:
+        with explained(folder / "log.txt"):
+            descriptor = open_own(folder / "log.txt", APPEND)
+        with open(descriptor, "a") as log:
             code, answer = _attempt(request, log, environment or {})
         if answer is not None:
             return answer

@@ -72,17 +72,17 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise _damage(path, "of another program", f"its metadata: {error}") from error
     if digest is None and (strange or said.keys() - {"complex", "note"}):
         raise _damage(path, "of another program", "its metadata are not ours")
-    if digest is None:
-        say_once(
-            f"{path} has no checksum, since it was made before torchcno wrote them: damage to it "
-            "is not seen."
-        )
-    else:
+    if digest is not None:
         _verify(path, head, memoryview(content)[end:], digest)
     try:
         tensors = dict(sorted(load(content).items()))  # which come in any order
     except SafetensorError as error:
         raise _damage(path, "no safetensors file", str(error)) from error
+    if digest is None:
+        say_once(
+            f"{path} has no checksum, since it was made before torchcno wrote them: damage to it "
+            "is not seen."
+        )
     try:
         for name in said.get("complex", []):
             tensors[name] = torch.view_as_complex(tensors[name])

@@ -15,6 +15,7 @@ from torchcno.disk import (
     make_own_folder,
     read_bytes,
     read_rows,
+    refuse_link,
     replacing,
     sweep,
     unseal_rows,
@@ -106,6 +107,7 @@ class TrainingFolder:
 
     def rewind(self, metrics_bytes: int, best: Mapping[str, Tensor]) -> None:
         """Forget what a killed run wrote after the checkpoint that is now gone on from."""
+        refuse_link(self.metrics)
         content = read_bytes(self.metrics) if self.metrics.exists() else b""
         size = len(content)
         if size < metrics_bytes:

@@ -1,0 +1,165 @@
+"""One flipped bit in each kind of file: it is refused with the file's name, or does not matter."""
+
+import pickle
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from validation.faults.scene import Count, Scene, in_child
+
+from torchcno.data import files
+from torchcno.data.generate import Work
+from torchcno.data.samples import Samples
+from torchcno.problems.poisson import Poisson
+from torchcno.runs.folder import RunFolder
+from torchcno.runs.pretrained import halved
+from torchcno.training.checkpoint import load_tensors, save_tensors
+
+SAMPLES = Samples.of(Poisson(K=4), "val", 24, samples=3)
+
+
+def flip_bits(scene: Scene, kind: str, tries: int) -> Count:
+    """Flip `tries` random bits of a kind of file, one at a time."""
+    count, draw = Count(f"flipped bit: {kind}"), random.Random(kind)
+    folder = scene.copy(f"flips-{kind}".replace(" ", "-"))
+    path, read = KINDS[kind](folder)
+    whole, expected = path.read_bytes(), pickle.dumps(read())
+    # Half of them in the first kilobytes, where most formats say what they hold.
+    ends = [8 * len(whole), 8 * min(len(whole), 4096)]
+
+    def attempt(bit: int) -> str:
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        try:
+            found = read()
+        except Exception as error:
+            named = path.name in str(error) or "checksums.jsonl" in str(error)
+            return "refused" if named else f"{type(error).__name__}: {error}"
+        return "equal" if pickle.dumps(found) == expected else "silent"
+
+    for number in range(tries):
+        bit = draw.randrange(ends[number % 2])
+        if kind in IN_C:
+            ending = in_child(lambda bit=bit: attempt(bit))
+            found = str(ending.value or f"{ending.error} {ending.killed}")
+        else:
+            found = attempt(bit)
+        if found in ("refused", "equal"):
+            count.survive()
+        elif found == "silent":
+            count.miss(f"bit {bit} of {path.name}")
+        else:
+            count.lose(f"bit {bit} of {path.name}: {found}")
+    path.write_bytes(whole)
+    return count
+
+
+def _weights(folder: Path) -> tuple[Path, Callable[[], Any]]:
+    run = RunFolder(folder)
+    return run.weights, lambda: _plain(run.operator().network.state_dict())
+
+
+def _checkpoint(folder: Path) -> tuple[Path, Callable[[], Any]]:
+    run = RunFolder(folder)
+
+    def read() -> Any:
+        saved = run.load()
+        assert saved is not None
+        return _plain(saved[0]), saved[1]
+
+    return run.checkpoint, read
+
+
+def _export(folder: Path) -> tuple[Path, Callable[[], Any]]:
+    run = RunFolder(folder)
+    save_tensors(run.weights, halved(run.operator().network))
+    return run.weights, lambda: _plain(load_tensors(run.weights)[0])
+
+
+def _model(folder: Path) -> tuple[Path, Callable[[], Any]]:
+    run = RunFolder(folder)
+    return run.model_file, lambda: run.operator().description()
+
+
+def _config(folder: Path) -> tuple[Path, Callable[[], Any]]:
+    run = RunFolder(folder)
+    return run.config_file, lambda: run.config().to_tree()
+
+
+def _result(folder: Path) -> tuple[Path, Callable[[], Any]]:
+    run = RunFolder(folder)
+    return run.result_file, run.result
+
+
+def _rows(folder: Path) -> tuple[Path, Callable[[], Any]]:
+    run = RunFolder(folder)
+    return run.metrics, run.rows
+
+
+def _errors(folder: Path) -> tuple[Path, Callable[[], Any]]:
+    run = RunFolder(folder)
+    return run.errors_file, lambda: run.errors("val")
+
+
+def _examples(folder: Path) -> tuple[Path, Callable[[], Any]]:
+    run = RunFolder(folder)
+
+    def read() -> Any:
+        examples = run.examples("val")
+        return None if examples is None else examples.to_arrays()
+
+    return run.examples_file, read
+
+
+def _checksums(folder: Path) -> tuple[Path, Callable[[], Any]]:
+    run = RunFolder(folder)
+    return folder / "checksums.jsonl", lambda: [run.config().to_tree(), run.result()]
+
+
+def _data(folder: Path) -> tuple[Path, Callable[[], Any]]:
+    path = folder / files.file_name(SAMPLES)
+    files.write(path, SAMPLES, "cpu", [_pair()])
+    return path, lambda: [files.read(path, 3), files.read_header(path)]
+
+
+def _chunk(folder: Path) -> tuple[Path, Callable[[], Any]]:
+    work, chunk = Work(SAMPLES, folder, torch.device("cpu"), 4), range(3)
+
+    def read() -> Any:
+        if not work.is_finished(chunk):  # as generation does
+            work.put(chunk, _pair())
+        return work.read(chunk)
+
+    read()
+    return work.path(chunk), read
+
+
+def _pair() -> files.Pair:
+    draw = np.random.default_rng(0)
+    inputs, outputs = draw.standard_normal((2, 3, 1, 24, 24)).astype(np.float32)
+    return inputs, outputs
+
+
+def _plain(tensors: Any) -> dict[str, bytes]:
+    return {name: tensor.numpy().tobytes() for name, tensor in sorted(tensors.items())}
+
+
+IN_C = ("data file",)  # whose reader may crash: in a process of its own each time
+KINDS: dict[str, Callable[[Path], tuple[Path, Callable[[], Any]]]] = {
+    "weights": _weights,
+    "checkpoint": _checkpoint,
+    "exported weights": _export,
+    "model.json": _model,
+    "config.yaml": _config,
+    "result.json": _result,
+    "metrics.jsonl": _rows,
+    "errors.npz": _errors,
+    "examples.npz": _examples,
+    "checksums.jsonl": _checksums,
+    "data file": _data,
+    "chunk of data": _chunk,
+}

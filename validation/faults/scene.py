@@ -1,0 +1,254 @@
+"""The run that faults are tried on, processes to try them in, and the count of what came out."""
+
+import os
+import pickle
+import resource
+import select
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchcno.problems.poisson import Poisson
+from torchcno.runs.config import RunConfig
+from torchcno.runs.folder import RunFolder
+from torchcno.runs.train import train_run
+from torchcno.training import Hardware
+from torchcno.training.checkpoint import load_tensors
+
+SPLITS = ("val",)
+PATIENCE = 120.0  # seconds for a process
+
+
+@dataclass
+class Count:
+    """What came out of the tries of one kind."""
+
+    kind: str
+    tries: int = 0
+    survived: int = 0  # ended as if nothing had happened, or was refused with the file's name
+    lost: int = 0  # work that could not be gone on with, or a refusal without a name or a remedy
+    silent: int = 0  # another result without a word, bytes outside the folder, foreign code run
+    failures: list[str] = field(default_factory=list)
+
+    def survive(self) -> None:
+        """A try that ended well."""
+        self.tries += 1
+        self.survived += 1
+
+    def lose(self, why: str) -> None:
+        """A try that cost work."""
+        self.tries += 1
+        self.lost += 1
+        self.failures.append(why)
+
+    def miss(self, why: str) -> None:
+        """A try whose fault nobody was told of."""
+        self.tries += 1
+        self.silent += 1
+        self.failures.append(why)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a process ended."""
+
+    value: Any = None
+    error: str = ""  # "Type: message" of what it raised
+    killed: int = 0  # the signal that ended it
+    megabytes: float = 0.0  # that its memory grew by at most
+    seconds: float = 0.0
+
+
+def in_child(work: Callable[[], Any], kill_after: float | None = None) -> Ending:
+    """Do `work` in a process of its own, which is killed after some seconds, if given.
+
+    A copy of this one: nothing is imported anew. Its output goes nowhere.
+    """
+    source, sink = os.pipe()
+    start = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        os.close(source)
+        _be_child(work, sink)
+    os.close(sink)
+    content = b""
+    end = start + (PATIENCE if kill_after is None else kill_after)
+    with open(source, "rb", buffering=0) as stream:
+        while True:
+            ready, _, _ = select.select([stream], [], [], max(0.0, end - time.monotonic()))
+            part = stream.read(2**20) if ready else b""
+            if not part:
+                if not ready:
+                    os.kill(child, signal.SIGKILL)
+                break
+            content += part
+    _, status = os.waitpid(child, 0)
+    killed = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    seconds = time.monotonic() - start
+    if killed or not content:
+        return Ending(killed=killed or -1, seconds=seconds)
+    return replace(pickle.loads(content), seconds=seconds)
+
+
+def _be_child(work: Callable[[], Any], sink: int) -> None:
+    quiet = os.open(os.devnull, os.O_RDWR)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        ending = Ending(work())
+    except BaseException as error:
+        ending = Ending(error=f"{type(error).__name__}: {error}")
+        if os.environ.get("FAULTS_TRACEBACK"):
+            ending = replace(ending, error=traceback.format_exc())
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    with open(sink, "wb") as stream:
+        pickle.dump(replace(ending, megabytes=grown / 1024), stream)
+    os._exit(0)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A finished run that nothing happened to, and its data."""
+
+    home: Path
+    config: RunConfig
+    tries: Path  # where the folders of tries lie
+
+    @property
+    def reference(self) -> Path:
+        """The folder of the run that was left alone."""
+        return self.home / "reference"
+
+    @property
+    def data(self) -> Path:
+        """The folder of its data."""
+        return self.home / "data"
+
+    def train(self, folder: Path) -> None:
+        """Bring the run in `folder` to its end, whatever part of it is done."""
+        train_run(self.config, folder, splits=SPLITS, mode="either")
+
+    def fresh(self, name: str) -> Path:
+        """A folder that is not there."""
+        folder = self.tries / name
+        remove(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def copy(self, name: str) -> Path:
+        """A copy of the finished run."""
+        folder = self.fresh(name)
+        shutil.copytree(self.reference, folder)
+        return folder
+
+    def interrupted(self, name: str) -> Path:
+        """A copy of the run as it was after its first epochs."""
+        folder = self.fresh(name)
+        shutil.copytree(self.home / "interrupted", folder)
+        return folder
+
+    def difference(self, folder: Path) -> str:
+        """What tells the run in `folder` from the one that was left alone; nothing where equal."""
+        mine, other = outcome(folder), outcome(self.reference)
+        for key, value in other.items():
+            if mine.get(key) != value:
+                return f"{key} differs"
+        return ""
+
+    def settle(self, count: Count, folder: Path, what: str) -> None:
+        """Go on with the run in `folder`, and count whether it ends as the one left alone."""
+        ending = in_child(lambda: self.train(folder))
+        if ending.error or ending.killed:
+            count.lose(f"{what}: {ending.error or ending.killed}")
+            return
+        different = in_child(lambda: self.difference(folder))
+        left = [path.name for path in folder.rglob("*.part")]
+        if different.error or different.value:
+            count.miss(f"{what}: {different.error or different.value}")
+        elif left:
+            count.lose(f"{what}: {left[0]} is left over")
+        else:
+            count.survive()
+
+
+def remove(path: Path) -> None:
+    """Whatever is at `path`, away."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """All of a run that is the same each time: to the last bit."""
+    run = RunFolder(folder)
+    result = run.result() or {}
+    weights, state = load_tensors(run.weights)[0], load_tensors(run.checkpoint)[0]
+    rows = [{k: v for k, v in row.items() if k != "seconds"} for row in run.rows()]
+    return {
+        "weights": {name: tensor.numpy().tobytes() for name, tensor in weights.items()},
+        "state": {name: tensor.numpy().tobytes() for name, tensor in state.items()},
+        "rows": rows,
+        "errors": result.get("errors"),
+        "hash": result.get("weights"),
+    }
+
+
+def make_scene(home: Path) -> Scene:
+    """The scene in the folder `home`: data, a run left alone, and one that was interrupted."""
+    torch.set_num_threads(1)
+    config = RunConfig.resolve(
+        Poisson(K=4),
+        "cno",
+        resolution=24,
+        data=home / "data",
+        hardware=Hardware(accelerator="cpu"),
+    )
+    config = replace(
+        config,
+        architecture=replace(
+            config.architecture, levels=1, width=4, lift_width=4, neck_blocks=1, skip_blocks=1
+        ),
+        train=replace(
+            config.train,
+            epochs=3,
+            samples=8,
+            batch_size=4,
+            evaluate_every=1,
+            checkpoint_every=0,
+            averaging_half_life=1,
+        ),
+    )
+    scene = Scene(home, config, home / "tries")
+    for made in (
+        in_child(lambda: scene.train(scene.reference)),
+        in_child(lambda: _stop_after(scene, home / "interrupted", epochs=2)),
+    ):
+        if made.error or made.killed:
+            sys.exit(f"the scene could not be made: {made.error or made.killed}")
+    return scene
+
+
+def _stop_after(scene: Scene, folder: Path, epochs: int) -> None:
+    """Train, and stop with the state saved after some epochs."""
+    from torchcno.runs.train import Watch
+    from torchcno.training import Interrupted
+
+    def stop(epoch: Any) -> None:
+        if epoch.epoch == epochs:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    try:
+        train_run(scene.config, folder, Watch(epoch=stop), SPLITS)
+    except Interrupted:
+        return
+    raise RuntimeError("the run was not interrupted")
