@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import platform
+import resource
 import sys
 import tempfile
 import time
@@ -87,6 +88,10 @@ def main() -> int:
     if options.out:
         content = {
             "seconds": round(seconds),
+            "cpu_seconds": round(
+                resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+                + resource.getrusage(resource.RUSAGE_CHILDREN).ru_stime
+            ),
             "cores": len(os.sched_getaffinity(0)),
             "versions": {"torchcno": version("torchcno"), "python": platform.python_version()},
             "counts": [asdict(count) for count in counts.values()],

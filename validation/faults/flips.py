@@ -11,11 +11,14 @@ import torch
 from validation.faults.scene import Count, Scene, in_child
 
 from torchcno.data import files
+from torchcno.data.fields import Fields
 from torchcno.data.generate import Work
 from torchcno.data.samples import Samples
 from torchcno.problems.poisson import Poisson
 from torchcno.runs.folder import RunFolder
-from torchcno.runs.pretrained import halved
+from torchcno.runs.half import halved
+from torchcno.runs.hub import write_hub
+from torchcno.runs.own import keep_fields
 from torchcno.training.checkpoint import load_tensors, save_tensors
 
 SAMPLES = Samples.of(Poisson(K=4), "val", 24, samples=3)
@@ -78,6 +81,18 @@ def _export(folder: Path) -> tuple[Path, Callable[[], Any]]:
     run = RunFolder(folder)
     save_tensors(run.weights, halved(run.operator().network))
     return run.weights, lambda: _plain(load_tensors(run.weights)[0])
+
+
+def _hub(folder: Path) -> tuple[Path, Callable[[], Any]]:
+    run = RunFolder(write_hub(RunFolder(folder).operator(), folder / "hub"))
+    return run.hub_file, lambda: run.operator().description()
+
+
+def _kept(folder: Path) -> tuple[Path, Callable[[], Any]]:
+    inputs, outputs = map(torch.from_numpy, _pair())
+    path = RunFolder(folder).data_file
+    keep_fields({"train": Fields(inputs, outputs, SAMPLES.grid)}, path)
+    return path, lambda: _plain(load_tensors(path)[0])
 
 
 def _model(folder: Path) -> tuple[Path, Callable[[], Any]]:
@@ -153,6 +168,8 @@ KINDS: dict[str, Callable[[Path], tuple[Path, Callable[[], Any]]]] = {
     "weights": _weights,
     "checkpoint": _checkpoint,
     "exported weights": _export,
+    "config.json of a Hub folder": _hub,
+    "copy of own data": _kept,
     "model.json": _model,
     "config.yaml": _config,
     "result.json": _result,

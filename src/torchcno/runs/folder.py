@@ -142,7 +142,7 @@ class RunFolder(TrainingFolder):
         with locked(self.path, wait):
             # What a kill left of files that only the holder of the lock writes.
             for file in (self.config_file, self.model_file, self.result_file, self.errors_file,
-                         self.examples_file):  # fmt: skip
+                         self.examples_file, self.data_file, self.start_file):  # fmt: skip
                 sweep(file)
             yield True
 
@@ -162,7 +162,15 @@ class RunFolder(TrainingFolder):
             CHECKSUMS,
         }  # of jobs, and of files
         names = sorted(entry.name for entry in self.path.iterdir())
-        others = [name for name in names if name not in ours and not name.startswith(".")]
+        # Hidden ones, and what a kill left of files, which is swept.
+        left = tuple(f"{name}." for name in (*ours, self.model_file.name))
+        others = [
+            name
+            for name in names
+            if name not in ours
+            and not name.startswith(".")
+            and not (name.startswith(left) and name.endswith(".part"))
+        ]
         if self.config_file.exists() and "format" not in _read_any_tree(self.config_file):
             others.insert(0, self.config_file.name)
         if others:

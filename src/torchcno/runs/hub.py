@@ -3,6 +3,7 @@
 config.json         what it is: model, configuration, normalisation, grid
 model.safetensors   its weights
 README.md           the model card: what it learnt, how good it is, how to use it
+checksums.jsonl     the SHA-256 of config.json
 
 `load` reads such a folder as it reads that of a run. Nothing is fetched from here, and what is
 uploaded is what the user asks for.
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import jinja2
 
-from torchcno.disk import write_atomically, write_json
+from torchcno.disk import keep_checksums, make_folder, write_atomically, write_json
 from torchcno.evaluation.errors import published_error
 from torchcno.models import TITLES, count_parameters
 from torchcno.runs.folder import RunFolder
@@ -40,6 +41,8 @@ def write_hub(
         raise ValueError(f"{out} holds a run; choose another --out.")
     if target.path.is_file():
         raise ValueError(f"{out} is a file; choose another --out.")
+    make_folder(target.path)
+    keep_checksums(target.path)
     write_json({"model_type": "torchcno", **operator.description()}, target.hub_file)
     save_tensors(target.weights, operator.network.state_dict())
     card = make_card(operator, target.hash_weights(), errors or {})

@@ -288,7 +288,8 @@ def resume_run(
     has there.
     """
     run = RunFolder(folder)
-    config = run.config() if run.result_file.exists() else run.config_here(data)
+    is_left = run.result_file.exists() and epochs is None
+    config = run.config() if is_left else run.config_here(data)
     config = replace(config, hardware=hardware or config.hardware)
     if epochs is not None and epochs != config.train.epochs:
         config = prolong(run, config, epochs)
@@ -311,8 +312,8 @@ def prolong(run: RunFolder, config: RunConfig, epochs: int) -> RunConfig:
         )
     with run.lock(config.hardware) as is_first:
         if is_first:
-            write_tree(longer.to_tree(), run.config_file)
             run.result_file.unlink(missing_ok=True)  # what it says is no longer of the run
+            write_tree(longer.to_tree(), run.config_file)
     return longer
 
 

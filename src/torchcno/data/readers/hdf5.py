@@ -5,14 +5,17 @@ from typing import Any
 
 import h5py
 
+from torchcno.data.files import refuse_unread
 from torchcno.data.readers.source import Opened, Variable
+from torchcno.disk import refuse_bomb
 
 
 def open_file(path: Path) -> h5py.File:
     """The HDF5 file at `path`, to read."""
     try:
-        return h5py.File(path, "r")
+        return h5py.File(path, "r", locking=False)  # which not every file system has
     except OSError as error:
+        refuse_unread(path, error)
         raise ValueError(f"{path} is damaged or no HDF5 file; bring back a whole copy.") from error
 
 
@@ -25,4 +28,6 @@ def open_hdf5(path: Path) -> Opened:
             found[name] = Variable(item)
 
     open_file(path).visititems(visit)
+    claimed = sum(variable.values.nbytes for variable in found.values())
+    refuse_bomb(path, path.stat().st_size, claimed)
     return Opened(str(path), found)

@@ -8,11 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchcno.data.readers.source import Opened, Variable
+from torchcno.disk import refuse_bomb
 
 
 def read_npz(path: Path) -> Opened:
     """The arrays of an archive, read whole: it is compressed, as a rule."""
     try:
+        with zipfile.ZipFile(path) as parts:
+            claimed = sum(part.file_size for part in parts.infolist())
+        refuse_bomb(path, path.stat().st_size, claimed)
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
