@@ -1,13 +1,19 @@
+import contextlib
 import importlib.util
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from torchcno.data.normalization import Normalization
 from torchcno.playground.answers import Playground, open_playground
 from torchcno.playground.server import PlaygroundServer
+from torchcno.problems import Problem
+from torchcno.runs.config import RunConfig
+from torchcno.runs.operator import TrainedOperator
+from torchcno.runs.presets import model_class
 
 
 @pytest.fixture(scope="session")
@@ -17,15 +23,41 @@ def small(tiny_run: Path) -> Playground:
 
 
 @pytest.fixture(scope="session")
+def untrained() -> Callable[..., Playground]:
+    """A playground with an untrained network."""
+
+    def make(problem: Problem, resolution: int = 32) -> Playground:
+        config = RunConfig.resolve(problem, "resnet", resolution=resolution)
+        network = model_class("resnet")(config.architecture)
+        grid = problem.grid(resolution)
+        operator = TrainedOperator(network, Normalization.identity(), grid, "resnet", problem.name)
+        return Playground({"resnet": operator}, problem)
+
+    return make
+
+
+@contextlib.contextmanager
+def serve(playground: Playground) -> Iterator[PlaygroundServer]:
+    """A server in a thread of its own."""
+    with PlaygroundServer(playground) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="session")
 def server(small: Playground) -> Iterator[PlaygroundServer]:
-    """Its server, which answers until the tests end."""
-    server = PlaygroundServer(small)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    """The server of `small`."""
+    with serve(small) as server:
+        yield server
+
+
+@pytest.fixture
+def serving() -> Callable[..., contextlib.AbstractContextManager[PlaygroundServer]]:
+    """Servers of other playgrounds."""
+    return serve
 
 
 @pytest.fixture(scope="session")

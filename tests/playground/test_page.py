@@ -10,6 +10,10 @@ import pytest
 
 from torchcno.playground.answers import Playground, View
 from torchcno.playground.server import PlaygroundServer
+from torchcno.problems.airfoil import Airfoil
+from torchcno.problems.darcy import Darcy
+from torchcno.problems.navier_stokes import NavierStokes
+from torchcno.problems.transport import DiscontinuousTransport
 from torchcno.runs.plain import from_plain
 
 pytestmark = pytest.mark.skipif(
@@ -192,3 +196,34 @@ def test_it_fits_every_width(page, width):
     assert ring[:2] == pytest.approx([0.5, 0.1], abs=0.01)
     top = page.browser.run("document.querySelector('#answer-0').getBoundingClientRect().top")
     assert top < 844  # in sight of who draws
+
+
+@pytest.mark.parametrize(
+    ("problem", "places", "changed"),
+    [
+        (NavierStokes(N=32, T=0.1), [(0.5, 0.75), (0.5, 0.8), (0.5, 0.85)], "curve"),
+        (DiscontinuousTransport(), [(0.3, 0.3), (0.4, 0.4), (0.6, 0.5)], "disks"),
+        (Darcy(), [(0.2, 0.2), (0.3, 0.2), (0.4, 0.2)], "blobs"),
+        (Airfoil(), [(0.3, 0.45), (0.4, 0.42), (0.5, 0.48)], "psi"),
+    ],
+    ids=["layers", "disks", "materials", "bumps"],
+)
+def test_every_kind_of_input_is_dragged(browser, untrained, serving, problem, places, changed):
+    playground = untrained(problem)
+    browser.resize(1400, 900)
+    browser.events.clear()
+    with serving(playground) as server:
+        browser.open(server.address)
+        answered = "state.answered && state.answered.version === state.version"
+        browser.wait(f"typeof state !== 'undefined' && {answered}")
+        page = Page(browser, playground)
+        before = page.scene()
+        browser.drag([page.place(*one) for one in places])
+        browser.wait(answered)
+        after = page.scene()
+        assert {name for name in after if after[name] != before[name]} == {changed}
+        expected = playground.answer(page.view()).fields
+        for name, field in expected.items():
+            assert np.allclose(page.shown(name), field[0].numpy(), rtol=1e-5, atol=1e-6)
+        assert browser.complaints() == []
+        browser.open("about:blank")

@@ -12,30 +12,18 @@ from torchcno.playground.scenes import EASELS, Frame, Spots
 from torchcno.problems import PROBLEMS
 from torchcno.problems.darcy import Darcy
 from torchcno.problems.poisson import Poisson
-from torchcno.runs.config import RunConfig
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.plain import from_plain
-from torchcno.runs.presets import model_class
 from torchcno.training.augmentation import GROUPS, Mover
 
 UNIT = Frame(((0.0, 1.0), (0.0, 1.0)))
 
 
-def playground_of(problem, resolution: int = 32) -> Playground:
-    """A playground with an untrained network."""
-    config = RunConfig.resolve(problem, "resnet", resolution=resolution)
-    network = model_class("resnet")(config.architecture)
-    grid = problem.grid(resolution)
-    operator = TrainedOperator(network, Normalization.identity(), grid, "resnet", problem.name)
-    return Playground({"resnet": operator}, problem)
-
-
 @pytest.mark.parametrize("name", [name for name in PROBLEMS if name != "airfoil"])
-def test_a_dealt_scene_is_a_sample_of_the_problem(name):
-    problem, resolution = PROBLEMS[name](), 66 if name == "vorticity" else 48
-    if name == "vorticity":
-        problem = PROBLEMS[name](T=0.1)
-    playground = playground_of(problem, resolution)
+def test_a_dealt_scene_is_a_sample_of_the_problem(untrained, name):
+    quick = {"navier-stokes": {"N": 48, "T": 0.1}, "vorticity": {"T": 0.1}}
+    problem, resolution = PROBLEMS[name](**quick.get(name, {})), 66 if name == "vorticity" else 48
+    playground = untrained(problem, resolution)
     scene = playground.deal(View(seed=7)).words["scene"]
     view = View(scene, resolution)
     inputs, outputs = problem.pairs([torch.Generator().manual_seed(7)], resolution)
@@ -44,9 +32,9 @@ def test_a_dealt_scene_is_a_sample_of_the_problem(name):
     assert torch.allclose(truth, outputs, atol=1e-6 * outputs.abs().max())
 
 
-def test_a_dealt_airfoil_is_a_sample_of_the_problem():
+def test_a_dealt_airfoil_is_a_sample_of_the_problem(untrained):
     problem = PROBLEMS["airfoil"]()
-    playground = playground_of(problem, 32)
+    playground = untrained(problem, 32)
     scene = playground.deal(View(seed=7)).words["scene"]
     sample = problem.sample_inputs(problem.grid(32), 1, torch.Generator().manual_seed(7))
     assert torch.equal(playground.answer(View(scene, 32)).fields["input"], sample[:, :1])
@@ -66,8 +54,8 @@ def test_a_scene_is_the_same_function_on_every_grid():
 
 
 @pytest.mark.parametrize("shift", [1.0, 0.5, -0.3])
-def test_a_shift_by_a_fraction_of_a_grid_step_is_a_translation(shift):
-    playground = playground_of(PROBLEMS["navier-stokes"](N=32))
+def test_a_shift_by_a_fraction_of_a_grid_step_is_a_translation(untrained, shift):
+    playground = untrained(PROBLEMS["navier-stokes"](N=32))
     scene = playground.deal(View(seed=1)).words["scene"]
     here, there = (
         playground.answer(View(scene, 32, shift=s)).fields["input"] for s in (0.0, shift)
@@ -85,7 +73,7 @@ def test_a_shift_by_a_grid_step_moves_all_that_is_drawn_by_a_point(small):
 
 
 @pytest.mark.parametrize("name", [name for name, problem in PROBLEMS.items() if problem.symmetries])
-def test_solutions_have_the_symmetries_that_doubt_is_measured_by(name):
+def test_solutions_have_the_symmetries_that_doubt_is_measured_by(untrained, name):
     problem = PROBLEMS[name]()
     if name == "navier-stokes":
         problem = PROBLEMS[name](N=24, T=0.1)
@@ -94,7 +82,7 @@ def test_solutions_have_the_symmetries_that_doubt_is_measured_by(name):
     # The time step of a flow follows its largest velocity on points that no mirror keeps.
     tolerance = 1e-4 if name == "navier-stokes" else 1e-8
     space = states.shape[2:]
-    group = GROUPS[playground_of(problem, 24).symmetry](space, states.shape[1])
+    group = GROUPS[untrained(problem, 24).symmetry](space, states.shape[1])
     assert len(group) > 1
     mover, first = Mover(space, states.device), torch.zeros(1, dtype=torch.long)
     for move in group:
@@ -119,6 +107,23 @@ def test_an_equivariant_network_has_no_doubt(small):
     doubt = Playground({"same": operator}, small.problem).doubt(view).fields["doubt 0"]
     assert doubt.abs().max() < 1e-6
     assert small.doubt(view).fields["doubt 0"].max() > 1e-4
+
+
+def test_own_data_are_drawn_around_the_middle_of_what_a_network_has_seen(small):
+    (operator,) = small.networks.values()
+    grid = Grid((16, 24), "inclusive")
+    scaling = Normalization(2.0, 6.0, 0.0, 1.0)
+    own = TrainedOperator(operator.network, scaling, grid, "cno", "mine")
+    playground = Playground({"cno": own}, None)
+    view = View({"blobs": [[0.5, 0.5, 0.2, 1.0]]}, 24)
+    inputs = playground.answer(view).fields["input"]
+    assert inputs.shape == (1, 1, 16, 24)
+    assert inputs[0, 0, 0, 0] == pytest.approx(4.0, abs=0.02)
+    assert inputs.max() == pytest.approx(6.0, abs=0.05)
+    with pytest.raises(ValueError, match="no solver"):
+        playground.truth(view)
+    assert playground.doubt(view).fields == {}
+    assert playground.setup()["truth"] is False
 
 
 def test_paint_is_one_material_or_the_other():

@@ -16,6 +16,7 @@ from torch import Tensor
 from torchcno.grids import Grid
 from torchcno.playground.scenes import EASELS, MOST_SPOTS, UNKNOWN, Easel, Frame, Scene, check_range
 from torchcno.problems import PROBLEMS, Problem
+from torchcno.problems.darcy import Darcy
 from torchcno.runs.folder import RunFolder
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.plain import convert, from_plain
@@ -99,6 +100,7 @@ class Playground:
             "hint": self.easel.hint,
             "kind": self.easel.scene.kind,
             "spots": MOST_SPOTS,
+            "materials": [problem.low, problem.high] if isinstance(problem, Darcy) else None,
             "label": "" if problem is None else problem.input_label,
             "truth": problem is not None,
             "doubt": self.symmetry is not None,
@@ -113,6 +115,7 @@ class Playground:
             ],
             "resolution": max(self.grid.shape),
             "resolutions": self.resolutions,
+            "square": len(set(self.grid.shape)) == 1,
             "extent": [list(axis) for axis in self.grid.extent],
             "scene": self.deal(View()).words["scene"],
         }

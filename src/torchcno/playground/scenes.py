@@ -259,7 +259,7 @@ EASELS: dict[str, Easel] = {
     "darcy": Easel(
         Materials, "Paint with one of two materials.", {"length": (0.06, 1.0), "high": (3.5, 60.0)}
     ),
-    "airfoil": Easel(Bumps, "Drag the airfoil's surface.", {"bumps": (3, 20)}),
+    "airfoil": Easel(Bumps, "Drag the knobs above and below the airfoil.", {"bumps": (3, 20)}),
     "vorticity": Easel(PeriodicSpots, _SOURCE, {"tau": (2.0, 25.0), "scale": (50.0, 6000.0)}),
 }
 UNKNOWN = Easel(Spots, _SOURCE)  # a network of data that have no solver here

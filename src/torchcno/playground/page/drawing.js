@@ -12,7 +12,9 @@ const GRAB = 0.045; // how near is on it
 class SpotsDrawing {
   constructor(setup) {
     this.most = setup.spots;
+    this.materials = setup.materials;
     this.brush = { ring: setup.problem === "poisson", sign: 1, width: 0.05, height: 0.4, erase: false };
+    if (this.materials) this.brush.height = 2; // thick enough to cover what is below
     this.strokes = [];
     this.seed = null;
   }
@@ -33,6 +35,7 @@ class SpotsDrawing {
   }
 
   start() {
+    if (this.materials) return;
     const { ring, width, height } = this.brush;
     this.strokes = [
       { ring, spots: [[0.32, 0.66, width, height]] },

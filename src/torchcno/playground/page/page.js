@@ -47,6 +47,7 @@ function buildAnswers() {
   const host = $("answers");
   const many = setup.networks.length > 1;
   document.body.classList.toggle("many", many);
+  document.body.classList.toggle("alone", !many && !setup.truth);
   host.style.setProperty("--columns", setup.networks.length + (setup.truth ? 1 : 0));
   const first = setup.truth && many ? 2 : 1;
   setup.networks.forEach((network, i) => {
@@ -73,7 +74,7 @@ function buildLegend() {
   }
   if (setup.truth) {
     say("Solver", "computes the truth from the equation.");
-    say("Error", "is the distance between the two, in percent of the truth.");
+    say("Error", "is the distance from an answer to the truth, in percent of the truth.");
   } else {
     say("No truth", "is known: these data came without a solver.");
   }
@@ -117,7 +118,7 @@ function buildSliders() {
   const at = setup.resolutions.indexOf(setup.resolution);
   addSlider(host, {
     name: "resolution", label: "Grid", low: 0, high: setup.resolutions.length - 1, step: 1, value: at,
-    ticks: trained(at), format: (i) => `${setup.resolutions[i]}²`,
+    ticks: trained(at), format: (i) => (setup.square ? `${setup.resolutions[i]}²` : `${setup.resolutions[i]} points`),
     change: (i) => { state.resolution = setup.resolutions[i]; changed(); },
   });
   addSlider(host, {
@@ -171,25 +172,29 @@ function button(id, words, act) {
 function buildTools() {
   const host = $("tools");
   const actions = make("div", { className: "actions" },
-    button("new", "New example", () => deal(state.seed + 1)),
+    ...(setup.truth ? [button("new", "New example", () => deal(state.seed + 1))] : []),
     button("clear", "Clear", () => { drawing.clear(); changed(); }),
     button("reset", "Start over", startOver));
   if (setup.kind === "spots") {
     const { brush } = drawing;
-    host.append(make("div", { className: "row" },
-      segmented("pen", "Pen", [["plus", "Paint +"], ["minus", "Paint −"], ["erase", "Erase"]], "plus",
-        (pen) => { brush.erase = pen === "erase"; brush.sign = pen === "minus" ? -1 : 1; }),
-      segmented("brush", "Brush", [["ring", "Ring"], ["blob", "Blob"]], brush.ring ? "ring" : "blob",
-        (kind) => { brush.ring = kind === "ring"; })));
+    const pens = setup.materials
+      ? [["plus", `Paint ${setup.materials[1]}`], ["minus", `Paint ${setup.materials[0]}`], ["erase", "Erase"]]
+      : [["plus", "Paint +"], ["minus", "Paint −"], ["erase", "Erase"]];
+    const choices = make("div", { className: "row" }, segmented("pen", "Pen", pens, "plus",
+      (pen) => { brush.erase = pen === "erase"; brush.sign = pen === "minus" ? -1 : 1; }));
     const sizes = make("div", { className: "row two" });
     addSlider(sizes, { name: "width", label: "Brush width", low: 0.015, high: 0.2, step: 0.005,
       value: brush.width, format: (v) => v.toFixed(3), change: (v) => { brush.width = v; } });
-    addSlider(sizes, { name: "height", label: "Strength", low: 0.05, high: 3, step: 0.05,
-      value: brush.height, format: (v) => String(+v.toFixed(2)), change: (v) => { brush.height = v; } });
-    host.append(sizes);
+    if (!setup.materials) {
+      choices.append(segmented("brush", "Brush", [["ring", "Ring"], ["blob", "Blob"]],
+        brush.ring ? "ring" : "blob", (kind) => { brush.ring = kind === "ring"; }));
+      addSlider(sizes, { name: "height", label: "Strength", low: 0.05, high: 3, step: 0.05,
+        value: brush.height, format: (v) => String(+v.toFixed(2)), change: (v) => { brush.height = v; } });
+    }
+    host.append(choices, sizes);
   }
   if (setup.kind === "disks") {
-    actions.prepend(button("add", "Add one", () => { drawing.add(); changed(); }));
+    actions.children[0].after(button("add", "Add one", () => { drawing.add(); changed(); }));
   }
   host.append(actions);
 }
@@ -312,15 +317,12 @@ async function attempt(act) {
 
 /* ---- showing ---- */
 
-/** Limits of colours: around zero where values have both signs. */
+/** Limits of colours: around zero where values have both signs, by more than a ripple. */
 function limits(pairs) {
   const low = Math.min(...pairs.map((p) => p[0])), high = Math.max(...pairs.map((p) => p[1]));
-  if (low < 0 && high > 0) {
-    const size = Math.max(-low, high);
-    return { low: -size, high: size, map: colours.signed };
-  }
-  return low < 0 ? { low, high: 0 === high ? 0 : high, map: colours.size.toReversed() }
-                 : { low, high, map: colours.size };
+  const size = Math.max(-low, high);
+  if (Math.min(-low, high) > 0.1 * size) return { low: -size, high: size, map: colours.signed };
+  return { low, high, map: -low > high ? colours.size.toReversed() : colours.size };
 }
 
 function outputs() {
