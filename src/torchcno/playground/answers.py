@@ -116,6 +116,7 @@ class Playground:
             "resolution": max(self.grid.shape),
             "resolutions": self.resolutions,
             "square": len(set(self.grid.shape)) == 1,
+            "layouts": list(self.grid.layouts),
             "extent": [list(axis) for axis in self.grid.extent],
             "scene": self.deal(View()).words["scene"],
         }

@@ -117,7 +117,7 @@ class Spots(Scene):
         for axis, centre in ((0, y), (1, x)):
             start, end = frame.extent[axis]
             distance = grid.axis(axis) - (start + (end - start) * centre)
-            if self.periodic:
+            if self.periodic or grid.layouts[axis] == "periodic":
                 period = end - start
                 distance = (distance + period / 2) % period - period / 2
             distances.append((distance / ((end - start) * width)).square())
@@ -127,7 +127,7 @@ class Spots(Scene):
 
 @dataclass(frozen=True)
 class PeriodicSpots(Spots):
-    """Spots on a torus."""
+    """Spots on a torus, also where the grid holds both its ends."""
 
     periodic: ClassVar = True
 
@@ -260,7 +260,7 @@ EASELS: dict[str, Easel] = {
         Materials, "Paint with one of two materials.", {"length": (0.06, 1.0), "high": (3.5, 60.0)}
     ),
     "airfoil": Easel(Bumps, "Drag the knobs above and below the airfoil.", {"bumps": (3, 20)}),
-    "vorticity": Easel(PeriodicSpots, _SOURCE, {"tau": (2.0, 25.0), "scale": (50.0, 6000.0)}),
+    "vorticity": Easel(Spots, _SOURCE, {"tau": (2.0, 25.0), "scale": (50.0, 6000.0)}),
 }
 UNKNOWN = Easel(Spots, _SOURCE)  # a network of data that have no solver here
 

@@ -253,6 +253,7 @@ async function ask() {
       say(error.message);
     }
     showAnswers();
+    drawMarks(); // the grid may be another
     if (moved !== null) tell(performance.now() - moved);
     await truth;
   }
@@ -441,14 +442,26 @@ function drawMarks() {
   const context = canvas.getContext("2d");
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   context.clearRect(0, 0, size, size);
+  const [y, x] = [0, 1].map(inPicture);
+  context.setTransform(ratio * x.scale, 0, 0, ratio * y.scale,
+    ratio * size * x.start, ratio * size * (1 - y.scale - y.start));
   drawing.marks(context, size);
+}
+
+/** Where coordinates of an axis lie in a picture, whose pixels have the samples in their middles. */
+function inPicture(axis) {
+  const n = state.answered?.fields.input?.shape[1 + axis] ?? state.resolution;
+  const gaps = setup.layouts[axis] === "inclusive" ? n - 1 : n;
+  return { scale: gaps / n, start: setup.layouts[axis] === "cell-centred" ? 0 : 0.5 / n };
 }
 
 /* ---- watching ---- */
 
 function place(event) {
   const box = $("overlay").getBoundingClientRect();
-  return [(event.clientX - box.left) / box.width, 1 - (event.clientY - box.top) / box.height];
+  const shares = [1 - (event.clientY - box.top) / box.height, (event.clientX - box.left) / box.width];
+  const [y, x] = shares.map((share, axis) => (share - inPicture(axis).start) / inPicture(axis).scale);
+  return [x, y];
 }
 
 function watch() {
