@@ -126,6 +126,15 @@ def test_own_data_are_drawn_around_the_middle_of_what_a_network_has_seen(small):
     assert playground.setup()["truth"] is False
 
 
+def test_an_input_unlike_the_training_is_told(small):
+    usual, strange = (
+        small.answer(View({"seed": 1, "rings": rings}, 24)).words["strange"]
+        for rings in ([], [[0.5, 0.5, 0.05, 50.0]])
+    )
+    assert usual == {}
+    assert "values" in strange["0"]
+
+
 def test_paint_is_one_material_or_the_other():
     grid = Grid((33, 33), "inclusive")
     scene = EASELS["darcy"].scene(seed=0, blobs=((0.3, 0.3, 0.05, 2.0), (0.7, 0.7, 0.05, -2.0)))

@@ -153,12 +153,18 @@ class Playground:
         inputs = self._seen(problem, state, view.resolution)
         found: dict[str, Plane] = {"input": inputs}
         refused: dict[str, str] = {}
+        strange: dict[str, str] = {}
         for i, operator in enumerate(self.networks.values()):
             try:
-                found[f"answer {i}"] = operator.predict(inputs)
+                found[f"answer {i}"] = finite(operator.apply_to(inputs))
             except ValueError as error:
                 refused[str(i)] = str(error)
-        return Reply(found, {"refused": refused})
+            departures = operator.range and operator.range.describe_departures(
+                inputs, operator.grid.shape
+            )
+            if departures:
+                strange[str(i)] = departures
+        return Reply(found, {"refused": refused, "strange": strange})
 
     def truth(self, view: View) -> Reply:
         """What the solver says, and where it counts."""
@@ -189,7 +195,7 @@ class Playground:
         found: dict[str, Plane] = {}
         for i, operator in enumerate(self.networks.values()):
             try:
-                answers = without_average(operator).predict(moved).split(1)
+                answers = finite(without_average(operator).apply_to(moved)).split(1)
             except ValueError:
                 continue  # `answer` says why
             images = [mover.back(v, move) for v, move in zip(answers, moves, strict=True)]
@@ -238,6 +244,13 @@ class Playground:
         return seen
 
 
+def finite(answer: Plane) -> Plane:
+    """An answer, which is refused where it cannot be drawn."""
+    if not torch.isfinite(answer).all():
+        raise ValueError("the answer is not finite; draw something smaller.")
+    return answer
+
+
 def without_average(operator: TrainedOperator) -> TrainedOperator:
     """The operator of the network alone, where its predictions are averages over a group."""
     alone = copy.copy(operator)
@@ -272,7 +285,7 @@ def open_playground(folders: Sequence[Path]) -> Playground:
         run = RunFolder(folders[0])
         has_config = run.config_file.is_file()
         problem = run.config().problem if has_config else PROBLEMS[first.problem]()
-    channels = first.network.config.in_channels  # type: ignore[union-attr]
+    channels = getattr(getattr(first.network, "config", None), "in_channels", 1)
     if problem is None and channels != 1:
         raise ValueError(
             f"{folders[0]} takes {channels} input channels, and the page draws one; use "

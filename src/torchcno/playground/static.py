@@ -158,10 +158,10 @@ def is_equal_by_resampling(playground: Playground, n: int) -> bool:
         resampling_matrix(a, b, "inclusive", "linear-odd") for a, b in ((n, trained), (trained, n))
     )
     try:
-        v = operator.predict(inputs)
+        v = operator.apply_to(inputs)
     except ValueError:
         return False
-    w = up @ operator.predict(down @ inputs @ down.T).double() @ up.T
+    w = up @ operator.apply_to(down @ inputs @ down.T).double() @ up.T
     return bool((v - w).abs().max() <= TOLERANCE * v.abs().max())
 
 

@@ -366,7 +366,11 @@ function showAnswers() {
   const pairs = outputs();
   if (!pairs.length) return;
   const range = limits(pairs);
-  setup.networks.forEach((_, i) => put(`answer-${i}`, fields[`answer ${i}`], range, words.refused?.[i]));
+  setup.networks.forEach((_, i) => {
+    const strange = words.strange?.[i];
+    put(`answer-${i}`, fields[`answer ${i}`], range, words.refused?.[i] || (strange ? "unlike its training" : ""));
+    $(`answer-${i}`).title = strange || "";
+  });
   if (state.truth?.fields.truth) put("truth", state.truth.fields.truth, range);
   showErrors();
 }
