@@ -5,7 +5,7 @@ import torch
 
 from torchcno.data.fields import Fields
 from torchcno.data.normalization import NORMALIZATIONS, Normalization, describe_scaling
-from torchcno.data.statistics import fields_statistics, find_oddities, statistics_of
+from torchcno.data.statistics import RunningStatistics, fields_statistics, find_oddities
 from torchcno.grids import Grid
 
 GRID = Grid((8, 8), "periodic")
@@ -83,6 +83,13 @@ def test_constants_that_do_not_pair_up_or_fit_are_refused(train):
         Normalization((0.0, 0.0), 1.0, 0.0, 1.0)
     with pytest.raises(ValueError, match=r"2 channels.*3 constants"):
         Normalization((0.0,) * 3, (1.0,) * 3, 0.0, 1.0).normalize_inputs(train.inputs)
+
+
+def statistics_of(blocks):
+    running = RunningStatistics()
+    for block in blocks:
+        running.add(block)
+    return running.result()
 
 
 def test_statistics_do_not_depend_on_blocks(train):

@@ -38,6 +38,7 @@ def evaluate(
     json: Json = None,
     plot: Annotated[Path | None, describe("draw error against resolution", "no picture")] = None,
     spectra: Annotated[Path | None, describe("draw spectra of one split", "no picture")] = None,
+    picture: Annotated[Path | None, describe("draw samples of one split", "no picture")] = None,
     data: Data = None,
     device: Device = "auto",
 ) -> None:
@@ -48,7 +49,7 @@ def evaluate(
     examples:
       cno evaluate runs/p1
       cno evaluate runs/p1 --split ood --resolutions 32,64,128
-      cno evaluate runs/p1 --samples 16 --save predictions.nc
+      cno evaluate runs/p1 --samples 16 --save predictions.nc --picture samples.png
       cno evaluate runs/cno runs/fno --split test --resolutions 32,48,64,96,128 \\
                    --json errors.json --plot errors.png --spectra spectra.png
     """
@@ -58,10 +59,10 @@ def evaluate(
 
     if not runs:
         raise ValueError("name the folder of a run, or of several.")
-    if save and len(runs) > 1:
-        raise ValueError("--save is for one run; evaluate the others by themselves.")
-    for picture in (plot, spectra):
-        check_target(picture, PICTURES)
+    if (save or picture) and len(runs) > 1:
+        raise ValueError("--save and --picture are for one run; evaluate the others by themselves.")
+    for target in (plot, spectra, picture):
+        check_target(target, PICTURES)
     check_target(save, [".nc"])
     check_target(json, [".json"])
     if save:
@@ -95,6 +96,12 @@ def evaluate(
 
         save_figure(draw_run_spectra(found, splits[0]), spectra)
         print(f"Drawn to {spectra}.")
+    if picture:
+        from torchcno.runs.pictures.drawing import save_figure
+        from torchcno.runs.pictures.fields import draw_predictions
+
+        save_figure(draw_predictions(found[0].evaluations[0]), picture)
+        print(f"Drawn to {picture}.")
 
 
 def points(evaluation: Evaluation) -> str:

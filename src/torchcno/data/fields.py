@@ -83,6 +83,11 @@ class Fields:
     def __len__(self) -> int:
         return len(self.inputs)
 
+    @property
+    def channels(self) -> tuple[int, int]:
+        """How many there are of inputs and of outputs."""
+        return self.inputs.shape[1], self.outputs.shape[1]
+
     @overload
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]: ...
     @overload
@@ -106,6 +111,10 @@ class Fields:
         >>> train, val, test = fields.split(800, 100, 100, seed=0)
         """
         return tuple(self[numbers] for numbers in split_numbers(len(self), counts, seed))
+
+    def blocks(self, size: int) -> "Iterator[Fields]":
+        """All samples, `size` at a time."""
+        return (self[start : start + size] for start in range(0, len(self), size))
 
     def to(self, device: torch.device | str) -> "Fields":
         """The whole set on `device`."""

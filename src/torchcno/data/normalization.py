@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchcno.data.fields import Fields
 from torchcno.data.statistics import ChannelStatistics, fields_statistics
+from torchcno.data.stored import StoredFields
 from torchcno.selection import select
 
 Constants = float | tuple[float, ...]  # one number for all channels, or one per channel
@@ -55,7 +56,7 @@ class Normalization:
                     )
 
     @classmethod
-    def fit(cls, fields: Fields, name: str = "unit") -> "Normalization":
+    def fit(cls, fields: Fields | StoredFields, name: str = "unit") -> "Normalization":
         """The constants of a training set, by the entry `name` of `NORMALIZATIONS`."""
         return cls.of_statistics(*fields_statistics(fields), name)
 

@@ -104,6 +104,7 @@ def open_stored(
         size * len([*seen, *predicted]) * math.prod(plan.shape),
         tuple(seen),
         tuple(predicted),
+        chunk=max(part.chunk for some in parts.values() for part in some),
     )
 
 
@@ -134,6 +135,13 @@ class _Part:
     def itemsize(self) -> int:
         """Bytes of a value in memory."""
         return 4 if np.dtype(str(self.values.dtype).removeprefix("torch.")).itemsize <= 4 else 8
+
+    @property
+    def chunk(self) -> int:
+        """How many samples lie in one piece of the file."""
+        pieces = getattr(self.values, "chunks", None)
+        piece = pieces[self.axes.index("sample")] if pieces and "sample" in self.axes else 1
+        return max(16, int(piece))
 
     def read(self, start: int, stop: int) -> Tensor:
         """The samples start … stop − 1; missing values are NaN."""

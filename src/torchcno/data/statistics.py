@@ -1,14 +1,14 @@
 """What a set of fields looks like, channel by channel, taken a block of samples at a time."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
 
 import torch
 from torch import Tensor
 
 from torchcno.data.fields import Fields
+from torchcno.data.stored import StoredFields
 
 BLOCK = 64  # samples that are looked at together
 # Output channels whose magnitudes differ by more than this are not judged by one number.
@@ -36,56 +36,78 @@ class ChannelStatistics:
         return tuple(max(abs(a), abs(b)) for a, b in zip(self.low, self.high, strict=True))
 
 
-def statistics_of(
-    blocks: Iterable[Tensor], counts: Iterable[Tensor | None] = repeat(None)
-) -> ChannelStatistics:
+class RunningStatistics:
     """The statistics of fields `(sample, channel, *space)` that come in blocks of samples.
 
-    `counts` says of each block where it counts; None: everywhere. Sums are float64, and each
-    block's are taken about its own mean: with M_2 = Σ (u − ū)²,
+    Sums are float64, and each block's are taken about its own mean: with M_2 = Σ (u − ū)²,
 
         M_2 = M_2' + M_2'' + (ū'' − ū')² n' n'' / (n' + n'')
     """
-    lows, highs, peaks = [], [], []
-    count = mean = squares = torch.zeros((), dtype=torch.float64)  # per channel
-    for block, counted in zip(blocks, counts, strict=False):
-        u = block.detach().transpose(0, 1).flatten(2).double().cpu()  # (channel, sample, point)
-        c = torch.ones_like(u, dtype=torch.bool)
-        if counted is not None:
-            c = counted.expand_as(block).transpose(0, 1).flatten(2).cpu()
-        inside = torch.where(c, u, 0.0)
-        peaks.append(inside.abs().amax(2))
-        lows.append(torch.where(c, u, torch.inf).amin((1, 2)))
-        highs.append(torch.where(c, u, -torch.inf).amax((1, 2)))
-        n = c.sum((1, 2)).double()
-        own = inside.sum((1, 2)) / n.clamp(min=1)
-        about = torch.where(c, u - own[:, None, None], 0.0).square().sum((1, 2))
-        gap, together = own - mean, (count + n).clamp(min=1)
-        squares = squares + about + gap**2 * count * n / together
-        mean = mean + gap * n / together
-        count = count + n
-    if not peaks:
-        raise ValueError("there are no samples; give at least one.")
-    peak = torch.cat(peaks, dim=1)
-    largest, where = peak.max(1)
-    return ChannelStatistics(
-        low=_numbers(torch.stack(lows).amin(0)),
-        high=_numbers(torch.stack(highs).amax(0)),
-        mean=_numbers(mean),
-        deviation=_numbers((squares / count).sqrt()),
-        largest=_numbers(largest),
-        largest_sample=tuple(int(i) for i in where),
-        usual=_numbers(peak.median(1).values),
-    )
+
+    def __init__(self) -> None:
+        # Lists, since small tensors that are made among large ones and stay would keep the memory
+        # of those in pieces.
+        self.lows: list[list[float]] = []  # by block and channel
+        self.highs: list[list[float]] = []
+        self.peaks: list[list[float]] = []  # by sample and channel
+        self.count: list[float] = []
+        self.mean: list[float] = []
+        self.squares: list[float] = []
+
+    def add(self, block: Tensor, counts: Tensor | None = None) -> None:
+        """Take in some samples, which count where `counts` says so; None: everywhere."""
+        u = block.detach().flatten(2).cpu()  # (sample, channel, point)
+        c = torch.ones((), dtype=torch.bool).expand_as(u)
+        if counts is not None:
+            c = counts.expand_as(block).flatten(2).cpu()
+        self.lows.append(torch.where(c, u, torch.inf).amin((0, 2)).tolist())
+        self.highs.append(torch.where(c, u, -torch.inf).amax((0, 2)).tolist())
+        inside = torch.where(c, u, 0)
+        self.peaks += inside.abs().amax(2).tolist()
+        counted = c.sum((0, 2)).tolist()
+        sums = inside.sum((0, 2), dtype=torch.float64).tolist()
+        self.count, self.mean, self.squares = (
+            known or [0.0] * len(sums) for known in (self.count, self.mean, self.squares)
+        )
+        for i, (n, total) in enumerate(zip(counted, sums, strict=True)):
+            if n:
+                self._merge(i, n, total / n, u[:, i], c[:, i])
+
+    def _merge(self, channel: int, n: int, mean: float, u: Tensor, c: Tensor) -> None:
+        about = (u.double() - mean).square_().mul_(c).sum().item()
+        before, gap = self.count[channel], mean - self.mean[channel]
+        together = before + n
+        self.squares[channel] += about + gap**2 * before * n / together
+        self.mean[channel] += gap * n / together
+        self.count[channel] = together
+
+    def result(self) -> ChannelStatistics:
+        """Of all that was taken in."""
+        if not self.peaks:
+            raise ValueError("there are no samples; give at least one.")
+        peak = torch.tensor(self.peaks, dtype=torch.float64)
+        largest, where = peak.max(0)
+        both = zip(self.squares, self.count, strict=True)
+        return ChannelStatistics(
+            low=tuple(torch.tensor(self.lows, dtype=torch.float64).amin(0).tolist()),
+            high=tuple(torch.tensor(self.highs, dtype=torch.float64).amax(0).tolist()),
+            mean=tuple(self.mean),
+            deviation=tuple(math.sqrt(total / n) if n else math.nan for total, n in both),
+            largest=tuple(largest.tolist()),
+            largest_sample=tuple(where.tolist()),
+            usual=tuple(peak.median(0).values.tolist()),
+        )
 
 
-def fields_statistics(fields: Fields) -> tuple[ChannelStatistics, ChannelStatistics]:
-    """The statistics of inputs and of outputs."""
-    counts = repeat(None) if fields.mask is None else fields.mask.split(BLOCK)
-    return (
-        statistics_of(fields.inputs.split(BLOCK)),
-        statistics_of(fields.outputs.split(BLOCK), counts),
-    )
+def fields_statistics(
+    fields: Fields | StoredFields,
+) -> tuple[ChannelStatistics, ChannelStatistics]:
+    """The statistics of inputs and of outputs, by one pass over them."""
+    inputs, outputs = RunningStatistics(), RunningStatistics()
+    for block in fields.blocks(BLOCK):
+        inputs.add(block.inputs)
+        outputs.add(block.outputs, block.mask)
+    return inputs.result(), outputs.result()
 
 
 def find_oddities(inputs: ChannelStatistics, outputs: ChannelStatistics) -> list[str]:
@@ -114,7 +136,3 @@ def _differing_ranges(side: str, magnitudes: Sequence[float]) -> list[str]:
         f"{side} channel {large} is {most / least:.3g} times as large as channel {small}; scale "
         "each channel by itself (symmetric or standard, not unit), and look at errors per channel."
     ]
-
-
-def _numbers(values: Tensor) -> tuple[float, ...]:
-    return tuple(float(value) for value in values)

@@ -13,6 +13,8 @@ from torchcno.data.fields import Fields, Index, split_numbers
 from torchcno.grids import Grid
 from torchcno.sizes import refuse_without_memory
 
+GAP = 8  # numbers that are read and thrown away rather than reading twice
+
 
 @dataclass(frozen=True)
 class StoredFields:
@@ -30,6 +32,7 @@ class StoredFields:
     input_names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()
     numbers: Tensor | None = None  # the samples that these are, by number; None: all in order
+    chunk: int = 16  # neighbours that the source reads about as fast as one of them
 
     def __len__(self) -> int:
         return self.total if self.numbers is None else len(self.numbers)
@@ -69,13 +72,14 @@ class StoredFields:
         Neighbours are read together: files are fast along their own order.
         """
         ordered, places = numbers.sort()
-        starts = torch.cat([torch.tensor([0]), (ordered.diff() > 1).nonzero().flatten() + 1])
-        runs = ordered.tensor_split(starts[1:])
-        parts = [self.read_range(int(run[0]), int(run[-1]) + 1) for run in runs if len(run)]
-        distinct, where = ordered.unique(return_inverse=True)
-        back = torch.empty_like(places)
-        back[places] = where
-        return join_fields(parts)[back] if len(distinct) > 1 or len(back) > 1 else parts[0]
+        ends = (ordered.diff() > GAP).nonzero().flatten() + 1
+        parts = []
+        for run in ordered.tensor_split(ends):
+            start, stop = int(run[0]), int(run[-1]) + 1
+            block = self.read_range(start, stop)
+            parts.append(block if len(run) == stop - start else block[run - start])
+        joined = join_fields(parts)
+        return joined if torch.equal(ordered, numbers) else joined[places.argsort()]
 
     def blocks(self, size: int) -> Iterator[Fields]:
         """All samples in the order of the source, `size` at a time."""
@@ -106,3 +110,8 @@ def join_fields(parts: list[Fields]) -> Fields:
         outputs=torch.cat([part.outputs for part in parts]),
         mask=mask,
     )
+
+
+def in_memory(fields: Fields | StoredFields) -> Fields:
+    """Fields that are read already, or now."""
+    return fields if isinstance(fields, Fields) else fields.load()

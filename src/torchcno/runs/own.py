@@ -17,12 +17,13 @@ from torch import Generator, Tensor
 from torchcno.data.dataset import load as load_made
 from torchcno.data.fields import Fields
 from torchcno.data.opening import open_stored
-from torchcno.data.stored import StoredFields
+from torchcno.data.stored import StoredFields, in_memory
 from torchcno.evaluation.resolution import on_grid
 from torchcno.grids import Grid
 from torchcno.problems.problem import SPLITS, Problem, Resolution
 from torchcno.runs.plain import to_plain
 from torchcno.selection import select
+from torchcno.sizes import available_memory
 from torchcno.training.augmentation import AUGMENTATIONS, contradiction
 from torchcno.training.checkpoint import load_tensors, save_tensors
 
@@ -53,14 +54,19 @@ class OwnData(Problem):
             raise ValueError("own data come from files or from Python; use --data FILE.")
 
     @classmethod
-    def of(cls, fields: Mapping[str, Fields], label: str, source: Mapping[str, Any]) -> "OwnData":
+    def of(
+        cls,
+        fields: Mapping[str, Fields | StoredFields],
+        label: str,
+        source: Mapping[str, Any],
+    ) -> "OwnData":
         """What the `fields` by split are."""
         train = fields["train"]
         return cls(
             label=label,
             domain=train.grid,
-            in_channels=train.inputs.shape[1],
-            out_channels=train.outputs.shape[1],
+            in_channels=train.channels[0],
+            out_channels=train.channels[1],
             counts={split: len(one) for split, one in fields.items()},
             hashes={split: hash_fields(one) for split, one in fields.items()},
             source=source,
@@ -110,7 +116,12 @@ class OwnData(Problem):
         return self.domain.resized(*(round(resolution * n / shape[-1]) for n in shape))
 
     def load(self, split: str, samples: int | None = None, resolution: int | None = None) -> Fields:
-        """The fields of a split, if they are still those that the run began with."""
+        """The fields of a split, in memory, if they are those that the run began with."""
+        fields = in_memory(self.open(split, samples))
+        return fields if resolution is None else on_grid(fields, resolution)
+
+    def open(self, split: str, samples: int | None = None) -> Fields | StoredFields:
+        """The fields of a split, where they lie, if they are those that the run began with."""
         select(dict.fromkeys(SPLITS), split, "split")
         if split not in self.counts:
             raise ValueError(
@@ -130,9 +141,7 @@ class OwnData(Problem):
             )
         if samples is not None and samples < 1:
             raise ValueError(f"samples is {samples}; use 1 or more.")
-        some = opened[:samples]
-        fields = some.load() if isinstance(some, StoredFields) else some
-        return fields if resolution is None else on_grid(fields, resolution)
+        return opened[:samples]
 
     def sample_inputs(self, grid: Grid, n: int, generator: Generator) -> NoReturn:
         """No: nobody knows how the inputs were drawn."""
@@ -157,6 +166,17 @@ def load_split(
     return load_made(problem, split, samples=samples, resolution=resolution, **making)
 
 
+def load_training(
+    problem: Problem, samples: int | None, resolution: int, **making: Any
+) -> Fields | StoredFields:
+    """The training set: where it takes more than half of the memory, it stays on the disk."""
+    if isinstance(problem, OwnData):
+        fields, free = problem.open("train", samples), available_memory()
+        if isinstance(fields, StoredFields) and free is not None and 2 * fields.nbytes > free / 2:
+            return fields
+    return load_split(problem, "train", samples=samples, resolution=resolution, **making)
+
+
 def present_splits(problem: Problem, wanted: tuple[str, ...]) -> tuple[str, ...]:
     """The `wanted` splits that there are samples of; the validation set where there are none."""
     if not isinstance(problem, OwnData):
@@ -170,19 +190,17 @@ def hash_fields(fields: Fields | StoredFields) -> str:
     Stored fields are read in the order of their file, so that the order of a split does not count.
     """
     digest = hashlib.sha256(json.dumps(to_plain(fields.grid)).encode())
-    if isinstance(fields, StoredFields):
-        blocks = fields.blocks(BLOCK)
-    else:
-        blocks = (fields[i : i + BLOCK] for i in range(0, len(fields), BLOCK))
-    for block in blocks:
+    for block in fields.blocks(BLOCK):
         for tensor in (block.inputs, block.outputs, block.mask):
             if tensor is not None:
                 digest.update(tensor.to("cpu", torch.float64).contiguous().numpy().tobytes())
     return digest.hexdigest()
 
 
-def keep_fields(fields: Mapping[str, Fields], path: Path) -> dict[str, Any]:
+def keep_fields(fields: Mapping[str, Fields | StoredFields], path: Path) -> dict[str, Any]:
     """Write fields that are in memory alone to `path`, if they are not too large; their source."""
+    if any(isinstance(one, StoredFields) for one in fields.values()):
+        return {}
     tensors = {
         f"{split}/{part}": getattr(one, part)
         for split, one in fields.items()

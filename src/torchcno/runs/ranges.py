@@ -1,7 +1,7 @@
 """What the training inputs were like: beyond that, a prediction is a guess."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -30,18 +30,19 @@ class TrainingRange:
     samples: int = 1024  # of which these are the extremes: few of them know their range less well
 
     @classmethod
-    def of(cls, inputs: Sequence[Tensor], shape: tuple[int, ...]) -> "TrainingRange":
+    def of(cls, inputs: Iterable[Tensor], shape: tuple[int, ...]) -> "TrainingRange":
         """The range of training `inputs`, given in batches, on a grid of `shape`."""
-        values = [(u.transpose(0, 1).flatten(1).aminmax(dim=1)) for u in inputs]
-        rough = [mean_wavenumbers(u, shape) for u in inputs]
-        extremes = (
-            torch.stack([low for low, _ in values]).amin(0),
-            torch.stack([high for _, high in values]).amax(0),
-            torch.stack([k.amin(0) for k in rough]).amin(0),
-            torch.stack([k.amax(0) for k in rough]).amax(0),
+        found, samples = [], 0
+        for u in inputs:
+            k, values = mean_wavenumbers(u, shape), u.transpose(0, 1).flatten(1)
+            samples += len(u)
+            both = *values.aminmax(dim=1), k.amin(0), k.amax(0)
+            found.append([extreme.tolist() for extreme in both])
+        low, high, smoothest, roughest = (
+            tuple(map(choose, zip(*some, strict=True)))
+            for choose, some in zip((min, max, min, max), zip(*found, strict=True), strict=True)
         )
-        low, high, smoothest, roughest = (tuple(map(float, extreme)) for extreme in extremes)
-        return cls(low, high, smoothest, roughest, sum(map(len, inputs)))
+        return cls(low, high, smoothest, roughest, samples)
 
     def departures(self, u: Tensor, shape: tuple[int, ...]) -> dict[str, Tensor]:
         """Which samples of `u` lie outside the range of the training on `shape`, by why."""

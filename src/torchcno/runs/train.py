@@ -16,6 +16,7 @@ from torchcno.arithmetic import arithmetic
 from torchcno.data.fields import Fields
 from torchcno.data.normalization import SIDES, Normalization
 from torchcno.data.samples import Samples
+from torchcno.data.stored import StoredFields, in_memory
 from torchcno.disk import write_json
 from torchcno.evaluation.errors import channel_errors, sample_errors, summary
 from torchcno.evaluation.mean_field import mean_field
@@ -33,6 +34,7 @@ from torchcno.runs.own import (
     hash_data,
     keep_fields,
     load_split,
+    load_training,
     present_splits,
 )
 from torchcno.runs.presets import is_foreign, model_class, parameter_count
@@ -55,6 +57,7 @@ from torchcno.training import (
 from torchcno.training.augmentation import ZEROS, contradiction
 from torchcno.training.hardware import device_name, extent, is_first_process
 from torchcno.training.loop import check_batches
+from torchcno.training.streaming import StreamedPairs, window_of
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of (prediction, target) of a batch
 RANGE_BLOCK = 64  # samples whose range is taken at a time
@@ -66,14 +69,30 @@ class Task:
     """What is to be learnt, and how."""
 
     operator: TrainedOperator  # to be trained: network, scaling, grid and names
-    fields: Mapping[str, Fields]  # "train", "val", and what is to be evaluated, in physical values
+    # "train", "val", and what is to be evaluated, in physical values; "train" may stay on a disk.
+    fields: Mapping[str, Fields | StoredFields]
     config: RunConfig
     mask: Mask | None = None  # of physical inputs: where outputs count
     loss: Loss | None = None  # the user's; None: the recipe's
 
-    def pairs(self, split: str) -> Pairs:
-        """The fields of a split as the network sees them."""
-        fields, scaling = self.fields[split], self.operator.normalization
+    def load(self, split: str) -> Fields:
+        """The fields of a split, in memory."""
+        return in_memory(self.fields[split])
+
+    def supply(self) -> Pairs | StreamedPairs:
+        """The training set as the network sees it, in memory or from the disk."""
+        fields = self.fields["train"]
+        if isinstance(fields, Fields):
+            return self.scale(fields)
+        return StreamedPairs(
+            fields,
+            lambda stored, numbers: self.scale(stored.read(numbers)),
+            window_of(fields, self.config.train.window),
+        )
+
+    def scale(self, fields: Fields) -> Pairs:
+        """Fields as the network sees them."""
+        scaling = self.operator.normalization
         # Scaled first and rounded then: of 101325 ± 1 Pa in float64, float32 alone keeps little.
         scaled = Pairs(
             scaling.normalize_inputs(fields.inputs).float(),
@@ -103,8 +122,8 @@ def train_task(
         watch.scaling(operator.normalization)
     outcome = fit(
         operator.network,
-        task.pairs("train"),
-        task.pairs("val"),
+        task.supply(),
+        task.scale(task.load("val")),
         recipe,
         folder.path,
         seed=config.seed,
@@ -120,13 +139,13 @@ def train_task(
     known, scaling, evaluations = task.fields["train"], operator.error_scaling, []
     with arithmetic(recipe.precision):  # as for the validation error
         for split in splits:
-            fields = task.fields[split]
+            fields = task.load(split)
             prediction = operator.apply_to(fields.inputs)
             errors = sample_errors(prediction, fields, scaling, task.mask)
             evaluations.append(Evaluation(fields, prediction, errors, split))
         inference = inference_time(operator, evaluations[0].fields.inputs, repeats=5)
         ood = next((one for one in evaluations if one.split == "ood"), None)
-        verdict = judge(operator, known, task.fields["val"], evaluations[0], ood, task.mask)
+        verdict = judge(operator, known, task.load("val"), evaluations[0], ood, task.mask)
     folder.write_evidence(evaluations, task.mask)
     training, count = asdict(outcome), count_parameters(operator.network)
     # Whoever compares times by the device's name takes none that are of several.
@@ -191,18 +210,25 @@ def train_run(
             # Also of a run that goes on: whoever evaluates it reads there where the data are now.
             write_tree(config.to_tree(), folder.config_file)
         # Also what is evaluated later: data that cannot be made shall not spoil a trained run.
-        fields = {
+        fields: dict[str, Fields | StoredFields] = {
             split: load_split(
                 problem,
                 split,
                 folder=config.data,
                 resolution=config.resolution,
-                samples=config.train.samples if split == "train" else None,
                 device=pick_device(config.hardware.accelerator),
                 progress=watch.data,
             )
-            for split in dict.fromkeys(("train", "val", *splits))
+            for split in dict.fromkeys(("val", *splits))
         }
+        fields["train"] = load_training(
+            problem,
+            folder=config.data,
+            resolution=config.resolution,
+            samples=config.train.samples,
+            device=pick_device(config.hardware.accelerator),
+            progress=watch.data,
+        )
         operator = make_operator(config, fields["train"], build_network(config, folder))
         if mode == "resume" and is_first_process(config.hardware) and folder.model_file.exists():
             folder.refuse_another_operator(operator)
@@ -245,7 +271,7 @@ def build_network(config: RunConfig, folder: RunFolder) -> nn.Module:
 
 def make_operator(
     config: RunConfig,
-    train: Fields,
+    train: Fields | StoredFields,
     network: nn.Module,
     normalization: Normalization | str | None = None,
 ) -> TrainedOperator:
@@ -266,7 +292,7 @@ def make_operator(
     scaling = chosen if isinstance(chosen, Normalization) else Normalization.fit(train, chosen)
     refuse_moved_zero(recipe, scaling)
     label = problem.label if isinstance(problem, OwnData) else problem.name
-    inputs = train.inputs.split(RANGE_BLOCK)
+    inputs = (block.inputs for block in train.blocks(RANGE_BLOCK))
     seen = TrainingRange.of(inputs, train.grid.shape)
     return TrainedOperator(
         network, scaling, train.grid, config.model, label, published, recipe.group, seen
@@ -319,12 +345,12 @@ def prolong(run: RunFolder, config: RunConfig, epochs: int) -> RunConfig:
 
 def train(
     model: str | nn.Module,
-    train: Fields,
-    val: Fields,
+    train: Fields | StoredFields,
+    val: Fields | StoredFields,
     out: str | Path,
     *,
-    test: Fields | None = None,
-    ood: Fields | None = None,
+    test: Fields | StoredFields | None = None,
+    ood: Fields | StoredFields | None = None,
     recipe: Recipe | str | None = None,
     loss: Loss | None = None,
     name: str = "own data",
@@ -339,6 +365,8 @@ def train(
 ) -> TrainedOperator:
     """Train a network on any fields, into the run folder `out`; the operator that it became.
 
+    train   `Fields` in memory, or fields of `open_stored`, which are read from the disk while they
+            are learnt. Other sets have to fit into memory.
     model   a name of `MODELS`: a network that fits the data is built (`choose_network`), whose
             fields may be given as further arguments, such as width=16. Or any `nn.Module`.
     recipe  a `Recipe`, a preset's name, or None: chosen by the number of samples
@@ -407,8 +435,8 @@ _train = train  # whose fields have its name in what follows
 
 def train_on(
     model: nn.Module,
-    train: Fields,
-    val: Fields,
+    train: Fields | StoredFields,
+    val: Fields | StoredFields,
     out: str | Path,
     *,
     recipe: Recipe = PRESETS["best"],
@@ -424,16 +452,20 @@ def train_on(
     return _train(model, train, val, out, recipe=recipe, watch=watch, **arguments)
 
 
-def check_sets(sets: Mapping[str, Any]) -> dict[str, Fields]:
-    """The sets that are given, if they are fields."""
+def check_sets(sets: Mapping[str, Any]) -> dict[str, Fields | StoredFields]:
+    """The sets that are given, if they are fields; all but `train` in memory."""
     for which, fields in sets.items():
         optional = which in ("test", "ood")
-        if not (isinstance(fields, Fields) or (fields is None and optional)):
+        if not (isinstance(fields, Fields | StoredFields) or (fields is None and optional)):
             raise ValueError(
                 f"`{which}` is a {type(fields).__name__}; give Fields, such as "
                 "Fields.open(FILE_OR_ARRAYS_OR_LOADER, inputs=..., outputs=...)."
             )
-    return {which: fields for which, fields in sets.items() if fields is not None}
+    return {
+        which: fields if which == "train" else in_memory(fields)
+        for which, fields in sets.items()
+        if fields is not None
+    }
 
 
 def check_arguments(out: Any, recipe: Any, loss: Any, mask: Any, hardware: Any) -> None:
@@ -518,7 +550,9 @@ def with_hashes(config: RunConfig) -> RunConfig:
     return replace(config, problem=hash_data(config.problem))
 
 
-def keep_data(data: OwnData, fields: Mapping[str, Fields], folder: RunFolder) -> OwnData:
+def keep_data(
+    data: OwnData, fields: Mapping[str, Fields | StoredFields], folder: RunFolder
+) -> OwnData:
     """The same data, with a copy in the run's folder unless one is there."""
     if folder.data_file.exists():
         return replace(data, source={"kept": str(folder.data_file.absolute())})
@@ -590,17 +624,17 @@ def refuse_moved_zero(recipe: Recipe, scaling: Normalization) -> None:
             )
 
 
-def refuse_foreign_fields(model: nn.Module, sets: Mapping[str, Fields]) -> None:
+def refuse_foreign_fields(model: nn.Module, sets: Mapping[str, Fields | StoredFields]) -> None:
     """Refuse sets that are not of one kind, or not of the network's."""
     train = sets["train"]
     config, grid = getattr(model, "config", None), train.grid
-    of_data = (train.inputs.shape[1], train.outputs.shape[1])
+    of_data = train.channels
     of_model = tuple(
         getattr(config, f"{side}_channels", n)
         for side, n in zip(("in", "out"), of_data, strict=True)
     )
     for which, fields in sets.items():
-        channels = (fields.inputs.shape[1], fields.outputs.shape[1])
+        channels = fields.channels
         if channels != of_model:
             raise ValueError(
                 f"`{which}` has {channels[0]} input and {channels[1]} output channels, the network "
@@ -620,12 +654,12 @@ def refuse_foreign_fields(model: nn.Module, sets: Mapping[str, Fields]) -> None:
                 f"`train` lies on a {grid.layout} grid of {grid.extent}, `{which}` on a "
                 f"{other.layout} one of {other.extent}; give both the same layout and extent."
             )
-    probe_network(model, train)
+    probe_network(model, in_memory(train[:2]))
 
 
-def probe_network(model: nn.Module, train: Fields) -> None:
+def probe_network(model: nn.Module, some: Fields) -> None:
     """Refuse a network that does not map the inputs to fields like the outputs."""
-    was_training, u, v = model.training, train.inputs[:2], train.outputs[:2]
+    was_training, u, v = model.training, some.inputs, some.outputs
     device = next((p.device for p in model.parameters()), None)
     if device is None:
         raise ValueError(f"{type(model).__name__} has no weights to train; give another network.")

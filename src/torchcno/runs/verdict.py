@@ -3,6 +3,7 @@
 Errors are medians over samples of the relative L1 error of scaled fields, in percent.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torchcno.data.fields import Fields
+from torchcno.data.stored import StoredFields, in_memory
 from torchcno.evaluation.errors import published_error, sample_errors, summary
 from torchcno.evaluation.linear import PENALTIES, linear_map
 from torchcno.evaluation.mean_field import mean_field
@@ -91,7 +93,7 @@ class Verdict:
 
 def judge(
     operator: TrainedOperator,
-    train: Fields,
+    train: Fields | StoredFields,
     val: Fields,
     evaluation: Evaluation,
     ood: Evaluation | None = None,
@@ -99,7 +101,7 @@ def judge(
 ) -> Verdict:
     """The verdict on a trained operator, from its evaluation on samples that are new to it."""
     scaling = operator.error_scaling
-    few = Fields(train.inputs[:MANY], train.outputs[:MANY], train.grid)
+    few = in_memory(train[:MANY])
 
     def error(prediction: Tensor, fields: Fields) -> float:
         return published_error(summary(sample_errors(prediction, fields, scaling, mask)))
@@ -129,7 +131,7 @@ def _median(errors: Tensor) -> float | None:
 
 
 def predict_linearly(
-    operator: TrainedOperator, train: Fields, val: Fields, inputs: Tensor
+    operator: TrainedOperator, train: Fields | StoredFields, val: Fields, inputs: Tensor
 ) -> Tensor:
     """What a linear map fitted to `train` makes of `inputs`; its penalty is chosen on `val`.
 
@@ -137,11 +139,11 @@ def predict_linearly(
     """
     scaling = operator.normalization
 
-    def scaled(fields: Fields, n: int) -> Fields:
-        u, v = fields.inputs[:n], fields.outputs[:n]
+    def scaled(fields: Fields | StoredFields, n: int) -> Fields:
+        u, v = in_memory(fields[:n])
         return Fields(scaling.normalize_inputs(u), scaling.normalize_outputs(v), fields.grid)
 
-    size = train.inputs[0].numel() + train.outputs[0].numel()
+    size = sum(train.channels) * math.prod(train.grid.shape)
     known = scaled(train, max(2, VALUES // size))
     new = scaled(val, MANY)
     predict = linear_map(known)

@@ -10,12 +10,14 @@ import torch
 from torch import nn
 
 from torchcno.training.pairs import Pairs
+from torchcno.training.streaming import StreamedPairs
 
 
-def identify(model: nn.Module, train: Pairs, val: Pairs) -> Mapping[str, Any]:
+def identify(model: nn.Module, train: Pairs | StreamedPairs, val: Pairs) -> Mapping[str, Any]:
     """The fields of the network's configuration, and a digest of the data as the network sees them.
 
-    The data are scaled already, so that another normalisation is other data.
+    The data are scaled already, so that another normalisation is other data. Of a set that stays on
+    a disk the first window counts, and by the scaling its extremes or its mean.
     """
     config = getattr(model, "config", None)
     fields = asdict(config) if is_dataclass(config) and not isinstance(config, type) else {}

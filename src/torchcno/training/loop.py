@@ -43,7 +43,7 @@ from torchcno.training.hardware import (
 )
 from torchcno.training.identity import identify
 from torchcno.training.interruption import Interrupted, stop_requests
-from torchcno.training.losses import LOSSES
+from torchcno.training.losses import LOSSES, OF_BATCHES
 from torchcno.training.optimizers import make_optimizer, set_rate
 from torchcno.training.pairs import (
     MixedPrecision,
@@ -55,6 +55,7 @@ from torchcno.training.recipe import EITHER_WAY, Recipe, completed, learning_rat
 from torchcno.training.sharding import is_sharded, shard, whole
 from torchcno.training.state import Progress, State
 from torchcno.training.step import Step, eager_step, graphed, trained_tensors, training_modes
+from torchcno.training.streaming import StreamedPairs
 
 # What the seed of a run makes random, each from a stream of its own.
 ORDER, DROPOUT, SYMMETRY = range(3)
@@ -92,7 +93,7 @@ class Diverged(RuntimeError):  # noqa: N818
 
 def fit(
     model: nn.Module,
-    train: Pairs,
+    train: Pairs | StreamedPairs,
     val: Pairs,
     recipe: Recipe,
     folder: Path,
@@ -125,10 +126,10 @@ def fit(
         raise ValueError(
             f"samples is {recipe.samples} and the training set has {len(train)}; use at most those."
         )
-    train = Pairs(*(tensor[: recipe.samples] for tensor in train.tensors))
+    train = train.first(recipe.samples)
     check_batches(recipe, len(train), fabric.world_size)
     refuse_zeros(val, "validation")
-    if recipe.loss != "relative-l1":  # which is relative to a batch, the others to a sample
+    if recipe.loss not in OF_BATCHES and isinstance(train, Pairs):
         refuse_zeros(train, "training")
     cuda = [fabric.device] if fabric.device.type == "cuda" else []
     if not cuda:
@@ -216,7 +217,7 @@ class _Run:
     recipe: Recipe
     seed: int
     folder: TrainingFolder
-    train: Pairs
+    train: Pairs | StreamedPairs
     val: Pairs
     steps_per_epoch: int
     frozen_from: int  # the first epoch in which batch norm keeps its statistics
@@ -313,6 +314,7 @@ class _Run:
         if progress.epoch >= self.frozen_from:
             hold_statistics(state.model)
         while progress.batch < self.steps_per_epoch:
+            self.train.load(progress.batch)
             advance()
             progress.batch += 1
             if alone and stopping():
@@ -325,7 +327,7 @@ class _Run:
         state, size, steps = self.state, self.recipe.batch_size, self.steps_per_epoch
         epoch, (inputs, targets, *_) = state.progress.epoch, self.train.tensors
         generator = Generator().manual_seed(_seed(self.seed, epoch, ORDER))
-        order = torch.randperm(len(self.train), generator=generator)[: steps * size]
+        batches = self.train.draw(generator, steps, size)
         draw = select(AUGMENTATIONS, self.recipe.augmentation, "augmentation")
         moves: list[list[int]] = [[] for _ in range(steps)]
         if draw is not None:
@@ -336,7 +338,7 @@ class _Run:
         average, before = state.average, epoch * steps
         shares = [average.share(before + step + 1) if average else 0.0 for step in range(steps)]
         drawn = _Plan(
-            batches=order.view(steps, size)[:, self.fabric.global_rank :: self.fabric.world_size],
+            batches=batches[:, self.fabric.global_rank :: self.fabric.world_size],
             rates=torch.tensor(list(map(self.rate, range(steps))), dtype=torch.float64),
             shares=torch.tensor(shares, dtype=torch.float64),
             moves=torch.tensor(moves, dtype=torch.int64),

@@ -65,6 +65,7 @@ def _central_differences(v: Fields) -> Tensor:
     return torch.cat(differences, dim=1)
 
 
+OF_BATCHES = ("relative-l1", "channel-l1")  # relative to a batch; the others are to a sample
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "relative-l1": relative_l1_loss,
     "channel-l1": channel_l1_loss,

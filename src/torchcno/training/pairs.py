@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from jaxtyping import Float, Int
+from torch import Generator, Tensor, nn
 
 from torchcno.metrics import Mask, filled, relative_l1
 
@@ -35,6 +35,18 @@ class Pairs:
 
     def __len__(self) -> int:
         return len(self.inputs)
+
+    def first(self, count: int | None) -> "Pairs":
+        """The first `count` samples alone; None: all of them."""
+        return Pairs(*(tensor[:count] for tensor in self.tensors))
+
+    def draw(self, generator: Generator, steps: int, size: int) -> Int[Tensor, "step sample"]:
+        """The samples of the batches of a new epoch."""
+        order = torch.randperm(len(self), generator=generator)
+        return order[: steps * size].view(steps, size)
+
+    def load(self, step: int) -> None:
+        """Have what a step reads in memory: all is, always."""
 
     def to(self, device: torch.device) -> "Pairs":
         """The same pairs on `device`."""

@@ -28,6 +28,12 @@ class Recipe:
     samples: int | None = option(
         None, "train on the first samples only, this many; null: all", above=0
     )
+    window: int | None = option(
+        None,
+        "samples in memory, shuffled together, where fields are read from a disk while they are "
+        "learnt; null: 256 MB of them",
+        above=0,
+    )
     normalization: str | None = option(
         None,
         "scaling of fields: unit (to [0, 1] by one minimum and maximum), symmetric (each channel / "

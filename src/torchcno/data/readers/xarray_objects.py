@@ -51,6 +51,8 @@ class _Lazy:
 
     def __init__(self, variable: Any) -> None:
         self.variable, self.shape, self.dtype = variable, variable.shape, variable.dtype
+        chunks = variable.encoding.get("chunksizes") or variable.encoding.get("chunks")
+        self.chunks = chunks if chunks and len(chunks) == len(self.shape) else None
 
     def __getitem__(self, key: Any) -> Any:
         return self.variable[key].values

@@ -24,7 +24,7 @@ def open_zarr(path: Path) -> Opened:
     if all(_dimensions(array) is not None for array in arrays.values()) and arrays:
         import xarray
 
-        return open_dataset(xarray.open_zarr(path, chunks=None), str(path))
+        return open_dataset(xarray.open_zarr(path, chunks=None, consolidated=False), str(path))
     return Opened(str(path), {name: Variable(array) for name, array in arrays.items()})
 
 

@@ -68,7 +68,7 @@ class Panel:
     """One field of a picture."""
 
     title: str
-    field: Tensor  # (y, x)
+    field: Tensor  # (x), (y, x) or (z, y, x): a line, a plane, or the plane in the middle
     like: Tensor | None = None  # the field whose colours are used, where two shall compare
     error: bool = False  # a magnitude, drawn from zero
 
@@ -95,8 +95,11 @@ def _draw(axes: Axes, panel: Panel) -> None:
     low, high, colours = color_scale(like.numpy())
     if panel.error:
         low, colours = 0.0, "magma"
+    if panel.field.ndim == 1:
+        _draw_line(axes, panel, low, high)
+        return
     image = axes.imshow(
-        panel.field.numpy(),
+        middle_plane(panel.field).numpy(),
         origin="lower",
         interpolation="nearest",  # values as they are; blends would need colours of their own
         cmap=colormaps[colours].resampled(SHADES),
@@ -110,6 +113,18 @@ def _draw(axes: Axes, panel: Panel) -> None:
     bar.locator = MaxNLocator(4)
     bar.outline.set_visible(False)
     bar.update_ticks()
+
+
+def _draw_line(axes: Axes, panel: Panel, low: float, high: float) -> None:
+    room = 0.05 * (high - low) or 1.0
+    axes.plot(np.linspace(0, 1, len(panel.field)), panel.field.numpy(), color=COLOURS[1], lw=1.4)
+    axes.set(title=panel.title, xticks=[], ylim=(low - room, high + room))
+    tidy(axes)
+
+
+def middle_plane(field: Tensor) -> Tensor:
+    """Of three dimensions the plane in the middle of the first axis; other fields as they are."""
+    return field[len(field) // 2] if field.ndim == 3 else field
 
 
 def color_scale(fields: NDArray[np.floating[Any]]) -> tuple[float, float, str]:

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure, FigureBase, SubFigure
 
@@ -14,7 +15,7 @@ from torchcno.data.fields import Fields
 from torchcno.data.samples import Samples
 from torchcno.problems.airfoil import Airfoil, CMesh, c_mesh, rae2822
 from torchcno.problems.problem import Problem
-from torchcno.runs.pictures.drawing import COLOURS, HEADINGS, INK, color_scale
+from torchcno.runs.pictures.drawing import COLOURS, HEADINGS, INK, color_scale, middle_plane
 
 
 def draw_problem(
@@ -53,22 +54,28 @@ def draw_fields(figure: SubFigure, problem: Problem, fields: Fields) -> None:
         for label, values in ((problem.input_label, inputs), (problem.output_label, outputs))
         for i, channel in enumerate(values.unbind(1))
     ]
-    (bottom, top), (left, right) = fields.grid.extent
+    (bottom, top), (left, right) = ((0.0, 1.0), *fields.grid.extent)[-2:]
     axes = figure.subplots(len(rows), len(fields), squeeze=False)
     for row, (label, channel) in zip(axes, rows, strict=True):
         low, high, colors = color_scale(channel)
         for ax, field in zip(row, channel, strict=True):
-            image = ax.imshow(
-                field,
+            ax.set(xticks=[])
+            if field.ndim == 1:
+                ax.plot(fields.grid.axis(0), field, color=COLOURS[1])
+                ax.set_ylim(low, high)
+                continue
+            ax.imshow(
+                middle_plane(torch.from_numpy(field)).numpy(),
                 origin="lower",
                 extent=(left, right, bottom, top),
                 vmin=low,
                 vmax=high,
                 cmap=colors,
             )
-            ax.set(xticks=[], yticks=[])
+            ax.set(yticks=[])
         row[0].set_ylabel(label)
-        figure.colorbar(image, ax=list(row), shrink=0.9)
+        if row[0].images:
+            figure.colorbar(row[0].images[0], ax=list(row), shrink=0.9)
 
 
 @dataclass(frozen=True)

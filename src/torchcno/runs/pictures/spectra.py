@@ -14,6 +14,7 @@ from torchcno.runs.measurements import Spectra
 from torchcno.runs.pictures.drawing import INK, SHADES, line_looks, short_name, styled, tidy
 
 DECADES = 6  # of amplitude that a picture of a spectrum shows, and twice as many of energy
+AMPLITUDE = r"$\log_{10}$ mean amplitude"
 CENTRAL = 16  # the highest wavenumber of the central frequencies
 
 
@@ -70,22 +71,37 @@ def _draw_amplitudes(
     amplitudes: Mapping[str, NDArray[np.float64]],
     k: NDArray[np.float64],
 ) -> None:
-    pictures = {name: np.log10(np.maximum(a, 1e-30)) for name, a in amplitudes.items()}
+    # In three dimensions the largest along k_z.
+    planes = {name: a.max(0) if a.ndim == 3 else a for name, a in amplitudes.items()}
+    pictures = {name: np.log10(np.maximum(a, 1e-30)) for name, a in planes.items()}
     high = max(picture.max() for picture in pictures.values())
     axes_of = figure.subplots(1, len(pictures), squeeze=False, sharey=True)[0]
     ends = (k[0] - 0.5, k[-1] + 0.5)
     for axes, (name, picture) in zip(axes_of, pictures.items(), strict=True):
-        image = axes.imshow(
+        if picture.ndim == 1:
+            axes.plot(k, picture, color=INK)
+            axes.set(title=short_name(name), xlabel="$k$", ylim=(high - DECADES, high + 0.3))
+            tidy(axes)
+            continue
+        axes.imshow(
             picture,
             origin="lower",
-            extent=(*ends, *ends),
+            extent=(*ends, *_ends_of(picture.shape[0], k)),
             cmap=colormaps["magma"].resampled(SHADES),
             vmin=high - DECADES,
             vmax=high,
         )
         axes.set(title=short_name(name), xlabel="$k_x$")
-    axes_of[0].set_ylabel("$k_y$")
-    figure.colorbar(image, ax=list(axes_of), shrink=0.85, label=r"$\log_{10}$ mean amplitude")
+    shown = axes_of[0].images
+    axes_of[0].set_ylabel("$k_y$" if shown else AMPLITUDE)
+    if shown:
+        figure.colorbar(shown[0], ax=list(axes_of), shrink=0.85, label=AMPLITUDE)
+
+
+def _ends_of(n: int, k: NDArray[np.float64]) -> tuple[float, float]:
+    """Where n wavenumbers like k begin and end: with both signs, or with one."""
+    start = k[0] - 0.5 if n == len(k) or k[0] >= 0 else -n / 2
+    return float(start), float(start + n)
 
 
 def _draw_energy(axes: Axes, energy: NDArray[np.float64], look: dict[str, Any]) -> None:
