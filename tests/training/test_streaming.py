@@ -127,7 +127,7 @@ def test_a_run_that_died_within_an_epoch_goes_on_exactly(path, tmp_path, monkeyp
     train_on(network(), train, val, tmp_path / "killed", recipe=recipe, resume=True)
     assert_same(tmp_path / "alone", tmp_path / "killed")
     other = replace(recipe, window=16)
-    with pytest.raises(ValueError, match="window = 12, not 16"):
+    with pytest.raises(ValueError, match="window is 12, not 16"):
         train_on(network(), train, val, tmp_path / "killed", recipe=other, resume=True)
 
 

@@ -19,7 +19,9 @@ from torchcno.evaluation.mean_field import mean_field
 from torchcno.evaluation.resolution import Evaluation
 from torchcno.metrics import Mask
 from torchcno.runs.operator import TrainedOperator
+from torchcno.sizes import available_memory
 
+BYTES = 64  # of memory for each value that is looked at: copies in float64
 VALUES = 2**25  # of the samples that a linear map is fitted to: half a gigabyte
 MANY = 256  # samples on which the error of training samples is taken
 
@@ -101,7 +103,7 @@ def judge(
 ) -> Verdict:
     """The verdict on a trained operator, from its evaluation on samples that are new to it."""
     scaling = operator.error_scaling
-    few = in_memory(train[:MANY])
+    few = in_memory(train[: affordable(train, MANY)])
 
     def error(prediction: Tensor, fields: Fields) -> float:
         return published_error(summary(sample_errors(prediction, fields, scaling, mask)))
@@ -126,6 +128,13 @@ def judge(
     )
 
 
+def affordable(fields: Fields | StoredFields, most: int) -> int:
+    """How many samples there is memory to look at, up to `most`."""
+    free = available_memory()
+    size = sum(fields.channels) * math.prod(fields.grid.shape)
+    return max(2, most if free is None else min(most, free // (BYTES * size)))
+
+
 def _median(errors: Tensor) -> float | None:
     return float(errors.quantile(0.5)) if len(errors) else None
 
@@ -144,7 +153,7 @@ def predict_linearly(
         return Fields(scaling.normalize_inputs(u), scaling.normalize_outputs(v), fields.grid)
 
     size = sum(train.channels) * math.prod(train.grid.shape)
-    known = scaled(train, max(2, VALUES // size))
+    known = scaled(train, affordable(train, VALUES // size))
     new = scaled(val, MANY)
     predict = linear_map(known)
 
