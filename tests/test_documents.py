@@ -136,8 +136,9 @@ MATHEMATICS = (DOCUMENTS / "mathematics.md").read_text(encoding="utf-8")
 
 def test_the_theorems_have_their_tests() -> None:
     """The tests that docs/mathematics.md names beside its statements exist."""
-    files = {path.stem: path for path in (ROOT / "tests").rglob("test_*.py")}
-    tests = "\n".join(path.read_text(encoding="utf-8") for path in files.values())
+    paths = list((ROOT / "tests").rglob("test_*.py"))
+    files = {path.stem for path in paths}
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in paths)
     named = set(re.findall(r"\btest_\w+", MATHEMATICS))
     assert named
     assert not {name for name in named if name not in files and f"def {name}(" not in tests}
