@@ -11,6 +11,7 @@ from torchcno.operators.boundary import Boundaries, boundary_of_axes
 from torchcno.operators.filters import LowPass, WindowedSinc, fir_taps
 from torchcno.operators.fused import choice
 from torchcno.operators.fused.bands import Bands, band
+from torchcno.operators.fused.one_pass import activate_in_one_pass
 from torchcno.operators.resampling import Matrices, activation_matrices
 from torchcno.operators.sigma import SIGMAS
 from torchcno.selection import select
@@ -111,8 +112,7 @@ class Activation(nn.Module):
         filters = self.ups, self.downs, self.sigma
         if choice.why_not_in_one_pass(x, *filters, self.local) is not None:
             return self.by_matrices(x)
-        y: Tensor = torch.ops.torchcno.filtered_activation(x, self.bias, *filters)
-        return y
+        return activate_in_one_pass(x, self.bias, *filters)
 
     def by_matrices(self, x: Tensor) -> Tensor:
         """Σ x by one matrix per axis."""

@@ -1,24 +1,23 @@
 """The filtered activation on a CPU in one pass: the fine grid exists a row at a time, in the cache.
 
-The rows of U and D hold a few taps each. A group of planes (channels of samples) is worked on side
-by side, its planes the contiguous axis, so that every operation is one on vectors:
+σ is linear on either side of zero: a product with a mask m of two slopes. So the activation and its
+adjoint are one walk over the rows i of the fine grid, with other matrices:
 
-    for every row i of the fine grid:
-        t = Σ_k U_r[i, k] (X[k] + b)        z = U_c t        X: (rows, columns, planes)
-        Y += D_r[:, i] ⊗ D_c σ(z)
+    Y  = D  (m ∘ U (X + b))       t = Σ_k U_r[i, k] (X[k] + b)      z = m_i ∘ U_c t     q_i = D_c z
+    dX = Uᵀ (m ∘ Dᵀ dY)           Y[o] = Σ_i D_r[o, i] q_i          after the last of its q_i
 
-and in the backward pass, which makes z again,
-
-        e = Σ_m D_r[m, i] dY[m]             dX += U_r[i, :] ⊗ U_cᵀ (σ'(z) ∘ D_cᵀ e)
-
-σ is linear on either side of zero. Numba compiles the loops once a machine and keeps them on disk.
+The forward pass finds where m is which slope, and keeps it for the other. Rows of U and D hold a
+few taps each. A group of planes (channels of samples) is worked on side by side, X: (rows, columns,
+planes), so that every operation is one on vectors. It takes all columns at once whose taps are the
+same: in the order of `Columns`, neighbouring rows of U_c and of D_c are shifts of each other, but
+for the edges of the domain. Numba compiles the loops once a machine and keeps them on disk.
 """
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,14 +26,44 @@ from torch import Tensor
 
 from torchcno.operators.fused.layout import memory_format
 from torchcno.operators.fused.remembered import remember
+from torchcno.operators.fused.windows import find_cells
 from torchcno.operators.sigma import SIGMAS
 
 TAPS = 6  # summed at once: a row of U of the paper's filter, and a vector register for each
-LANES = 64  # planes side by side, at least: enough for loops over them to be worth their start
+LANES = 1024  # numbers of a row, at least: enough for loops over them to be worth their start
+MARGIN = TAPS  # columns of zeros before and after a row t
+ROUNDING = 1e-7  # of the entries of U and D, the largest of which are about 1
 
-Rows = tuple[np.ndarray, np.ndarray]  # indices and values of a matrix's non-zeros, row by row
 # Sums may be reordered and fused; NaN and infinity stay what they are.
 FAST = {"contract", "reassoc", "nsz"}
+
+
+class Rows(NamedTuple):
+    """The non-zeros of a matrix, as many a row as the fullest has, up to a multiple of `TAPS`.
+
+    Zeros follow those of a shorter row, at the place of its first.
+    """
+
+    place: np.ndarray
+    value: np.ndarray
+
+
+class Runs(NamedTuple):
+    """A matrix by runs of rows, of which each is the one before, shifted by a column."""
+
+    edges: np.ndarray  # the first row of every run, and the end
+    rows: Rows  # of these
+
+
+class Walk(NamedTuple):
+    """The matrices of a pass; and orders of columns, empty where they are as they lie in memory."""
+
+    up_r: Rows
+    order_in: np.ndarray
+    up_c: Runs
+    down_c: Runs
+    order_out: np.ndarray
+    down_r_t: Rows
 
 
 def kept(**options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -53,12 +82,12 @@ compiled, inlined = kept(), kept(forceinline=True)
 
 
 @compiled
-def _taps(rows: Any, i: int, t: int, x: Any) -> Any:
-    """Six taps of row i of M from the t-th on, and the x that each weighs."""
-    index, value = rows
-    v, k = value[i, t : t + TAPS], index[i, t : t + TAPS]
+def _taps(rows: Any, i: int, t: int, x: Any, n: int) -> Any:
+    """Six taps of row i of M from the t-th on, and what each weighs: x from its n k-th on."""
+    v, k, m = rows.value[i, t : t + TAPS], rows.place[i, t : t + TAPS], np.uintp(n)
     values = v[0], v[1], v[2], v[3], v[4], v[5]
-    return values, (x[k[0]], x[k[1]], x[k[2]], x[k[3]], x[k[4]], x[k[5]])
+    first = x[m * k[0] :], x[m * k[1] :], x[m * k[2] :]
+    return values, (*first, x[m * k[3] :], x[m * k[4] :], x[m * k[5] :])
 
 
 @compiled
@@ -69,147 +98,196 @@ def _weighed(v: Any, x: Any, lane: int) -> Any:
 
 
 @inlined
-def _sum(out: Any, rows: Any, i: int, x: Any) -> None:
-    """out = Σ_k M[i, k] x[k]."""
-    v, x_rows = _taps(rows, i, 0, x)
+def _set(out: Any, rows: Any, i: int, x: Any, n: int) -> None:
+    """out = Σ_k M[i, k] x[n k :] over the first taps, as many of it as fit."""
+    v, x_rows = _taps(rows, i, 0, x, n)
     for lane in range(len(out)):
         out[lane] = _weighed(v, x_rows, lane)
-    for t in range(TAPS, rows[0].shape[1], TAPS):
-        v, x_rows = _taps(rows, i, t, x)
+
+
+@inlined
+def _add(out: Any, rows: Any, i: int, x: Any, n: int) -> None:
+    """out += the same over all further taps."""
+    for t in range(TAPS, rows.place.shape[1], TAPS):
+        v, x_rows = _taps(rows, i, t, x, n)
         for lane in range(len(out)):
             out[lane] += _weighed(v, x_rows, lane)
 
 
 @compiled
-def _multiply(out: Any, rows: Any, x: Any) -> None:
-    """out = M x."""
-    for i in range(len(out)):
-        _sum(out[i], rows, i, x)
+def _multiply(out: Any, runs: Any, x: Any, planes: int) -> None:
+    """out = M x, for columns of so many planes."""
+    for i in range(len(runs.edges) - 1):
+        run = out[planes * runs.edges[i] : planes * runs.edges[i + 1]]
+        _set(run, runs.rows, i, x, planes)
+        _add(run, runs.rows, i, x, planes)
 
 
 @compiled
-def _scatter(out: Any, rows: Any, i: int, x: Any) -> None:
-    """out[k] += M[i, k] x."""
-    index, value = rows
-    for t in range(index.shape[1]):
-        tap, row = value[i, t], out[index[i, t]]
+def _make_row(t: Any, i: int, x: Any, offset: Any, up_r: Any) -> None:
+    """t = Σ_k U_r[i, k] (X[k] + b)."""
+    (total, bias), n = offset, len(t)
+    _set(t, up_r, i, x, n)
+    _add(t, up_r, i, x, n)
+    if len(bias):
+        weight = total[i]
+        for lane in range(n):
+            t[lane] += weight * bias[lane]
+
+
+@compiled
+def _scatter(out: Any, rows: Any, i: int, q: Any) -> None:
+    """out[n k :] += M[i, k] q for all k; q of n numbers."""
+    n = len(q)
+    for t in range(rows.place.shape[1]):
+        tap, row = rows.value[i, t], out[rows.place[i, t] * n :][:n]
         if tap != 0:
-            for lane in range(len(x)):
-                row[lane] += tap * x[lane]
+            for lane in range(n):
+                row[lane] += tap * q[lane]
+
+
+@compiled
+def _reorder(out: Any, order: Any, x: Any, planes: int) -> None:
+    """out[j] = x[order[j]], for columns of so many planes."""
+    for j in range(len(order)):
+        column, there = x[planes * order[j] :], out[planes * j :]
+        for lane in range(planes):
+            there[lane] = column[lane]
 
 
 @inlined
-def _make_fine_row(t: Any, z: Any, i: int, x_rows: Any, offset: Any, up_r: Any, up_c: Any) -> None:
-    """t = Σ_k U_r[i, k] (X[k] + b) and z = U_c t."""
-    (total, bias), t_row = offset, t.reshape(-1)
-    _sum(t_row, up_r, i, x_rows)
-    weight = total[i]
-    for lane in range(len(t_row)):
-        t_row[lane] += weight * bias[lane]
-    _multiply(z, up_c, t)
+def _mask(z: Any, mask: Any, find: bool, slopes: Any) -> None:
+    """z = m ∘ z; m is found by the sign of z, and kept where there is room, or is known."""
+    above, below = slopes
+    if not find:
+        for lane in range(len(z)):
+            z[lane] *= above if mask[lane] else below
+    elif len(mask) == 0:
+        for lane in range(len(z)):
+            z[lane] *= above if z[lane] > 0 else below
+    else:
+        for lane in range(len(z)):
+            positive = z[lane] > 0
+            mask[lane] = positive
+            z[lane] *= above if positive else below
 
 
 @compiled
-def _forward(
-    x: Any, offset: Any, up_r: Any, up_c: Any, down_r_t: Any, down_c: Any, slopes: Any, y: Any
-) -> None:
-    """Y = Σ X for groups (group, rows, columns, planes)."""
-    above, below = slopes
-    t = np.empty(x.shape[2:], x.dtype)
-    z = np.empty((len(up_c[0]), x.shape[3]), x.dtype)
-    q = np.empty(y.shape[2:], x.dtype)
-    z_row, q_row = z.reshape(-1), q.reshape(-1)
-    for n in range(len(x)):
-        x_rows, y_rows = x[n].reshape(x.shape[1], -1), y[n].reshape(y.shape[1], -1)
+def _walk(x: Any, offset: Any, walk: Any, mask: Any, find: bool, slopes: Any, y: Any) -> None:
+    """Y = D (m ∘ U (X + b)) for groups (group, rows, columns, planes)."""
+    planes = x.shape[3]
+    edge = MARGIN * planes
+    wide = np.zeros(x.shape[2] * planes + 2 * edge, x.dtype)
+    t = np.empty(len(walk.order_in) * planes, x.dtype)
+    inside = wide[edge : len(wide) - edge]
+    z = np.empty(walk.up_c.edges[-1] * planes, x.dtype)
+    n = y.shape[2] * planes
+    q = np.empty(n, x.dtype)
+    ordered = np.empty(len(walk.order_out) * planes, x.dtype)
+    for group in range(len(x)):
+        x_rows, y_rows = x[group].reshape(-1), y[group].reshape(-1)
         y_rows.fill(0)
-        for i in range(len(up_r[0])):
-            _make_fine_row(t, z, i, x_rows, offset, up_r, up_c)
-            for lane in range(len(z_row)):
-                z_row[lane] *= above if z_row[lane] > 0 else below
-            _multiply(q, down_c, z)
-            _scatter(y_rows, down_r_t, i, q_row)
-
-
-@compiled
-def _backward(
-    dy: Any,
-    x: Any,
-    offset: Any,
-    up_r: Any,
-    up_c: Any,
-    up_c_t: Any,
-    down_r_t: Any,
-    down_c_t: Any,
-    slopes: Any,
-    dx: Any,
-) -> None:
-    """dX: the adjoint of Σ's derivative at X, applied to dY."""
-    above, below = slopes
-    t = np.empty(x.shape[2:], x.dtype)
-    z = np.empty((len(up_c[0]), x.shape[3]), x.dtype)
-    e = np.empty(dy.shape[2:], x.dtype)
-    g = np.empty_like(z)
-    t_row, z_row, e_row, g_row = t.reshape(-1), z.reshape(-1), e.reshape(-1), g.reshape(-1)
-    for n in range(len(x)):
-        x_rows, dx_rows = x[n].reshape(x.shape[1], -1), dx[n].reshape(x.shape[1], -1)
-        dy_rows = dy[n].reshape(dy.shape[1], -1)
-        dx_rows.fill(0)
-        for i in range(len(up_r[0])):
-            _make_fine_row(t, z, i, x_rows, offset, up_r, up_c)
-            _sum(e_row, down_r_t, i, dy_rows)
-            _multiply(g, down_c_t, e)
-            for lane in range(len(z_row)):
-                g_row[lane] *= above if z_row[lane] > 0 else below
-            _multiply(t, up_c_t, g)
-            _scatter(dx_rows, up_r, i, t_row)
+        for i in range(len(walk.up_r.place)):
+            if len(t) == 0:
+                _make_row(inside, i, x_rows, offset, walk.up_r)
+            else:
+                _make_row(t, i, x_rows, offset, walk.up_r)
+                _reorder(inside, walk.order_in, t, planes)
+            _multiply(z, walk.up_c, wide, planes)
+            _mask(z, mask[group, i], find, slopes)
+            _multiply(q, walk.down_c, z, planes)
+            if len(ordered) == 0:
+                _scatter(y_rows, walk.down_r_t, i, q)
+            else:
+                _reorder(ordered, walk.order_out, q, planes)
+                _scatter(y_rows, walk.down_r_t, i, ordered)
 
 
 def launch_forward(
-    x: Tensor, bias: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
-) -> Tensor:
-    """Σ x for float32 fields in one or two dimensions."""
-    (up_r, up_c), (down_r, down_c) = ([_ONE, *axes][-2:] for axes in (ups, downs))
-    samples, groups, offset, slopes = _prepare(x, bias, up_r, sigma)
+    x: Tensor,
+    bias: Tensor | None,
+    ups: Sequence[Tensor],
+    downs: Sequence[Tensor],
+    sigma: str,
+    keep: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Σ x for float32 fields in one or two dimensions, and where its argument is above zero.
+
+    That is empty unless it is to be kept.
+    """
+    (up_r, up_c), (down_r, down_c) = _both(ups), _both(downs)
+    samples = _samples(x, down_c)
+    groups = _groups(x, samples)
+    offset = _NO_OFFSET
+    if bias is not None:  # it adds a product: of Σ_k U_r[i, k] for fine row i, and of b for a row
+        numbers = bias.detach().numpy()
+        offset = up_r.sum(1).numpy(), np.tile(numbers, samples * groups.shape[2])
     y = np.empty((len(groups), len(down_r), len(down_c), groups.shape[3]), np.float32)
-    matrices = _rows(up_r), _rows(up_c), _rows(down_r, transposed=True), _rows(down_c)
-    fixed = (offset, *matrices, slopes)
-    _in_threads(lambda part: _forward(groups[part], *fixed, y[part]), len(groups))
-    return _fields(y, x, samples)
+    mask = np.empty(mask_shape(x, ups, downs, keep), np.bool_)
+    walk = _find_walk(up_r, up_c, down_r, down_c)
+    _run(groups, offset, walk, mask, True, sigma, y)
+    return _fields(y, x, samples), torch.from_numpy(mask)
 
 
 def launch_backward(
-    dy: Tensor, x: Tensor, bias: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
+    dy: Tensor, x: Tensor, mask: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
 ) -> tuple[Tensor, Tensor]:
-    """(dx, db)."""
-    (up_r, up_c), (down_r, down_c) = ([_ONE, *axes][-2:] for axes in (ups, downs))
-    samples, groups, offset, slopes = _prepare(x, bias, up_r, sigma)
-    dy_groups, dx = _groups(dy, samples), np.empty_like(groups)
-    matrices = (_rows(up_r), _rows(up_c), *(_rows(m, True) for m in (up_c, down_r, down_c)))
-    fixed = (offset, *matrices, slopes)
-    _in_threads(
-        lambda part: _backward(dy_groups[part], groups[part], *fixed, dx[part]), len(groups)
-    )
+    """(dx, db); x is asked for its layout alone."""
+    (up_r, up_c), (down_r, down_c) = _both(ups), _both(downs)
+    samples = _samples(x, down_c)
+    groups = _groups(dy, samples)
+    dx = np.empty((len(groups), up_r.shape[1], up_c.shape[1], groups.shape[3]), np.float32)
+    walk = _find_way_back(up_r, up_c, down_r, down_c)
+    _run(groups, _NO_OFFSET, walk, mask.numpy(), False, sigma, dx)
     fields = _fields(dx, x, samples)
     return fields, fields.sum((0, *range(2, x.ndim)))
 
 
+def mask_shape(
+    x: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], keep: bool
+) -> tuple[int, int, int]:
+    """(group, fine rows, fine columns of all planes, or none)."""
+    (up_r, up_c), (_, down_c) = _both(ups), _both(downs)
+    samples = _samples(x, down_c)
+    numbers = up_c.shape[0] * samples * x.shape[1]
+    return x.shape[0] // samples, up_r.shape[0], numbers if keep else 0
+
+
 _ONE = torch.ones(1, 1)  # U and D of rows, where a line is a plane of one row
+_NO_OFFSET = np.empty(0, np.float32), np.empty(0, np.float32)
+_AS_IT_IS = np.empty(0, np.intp)
 
 
-def _prepare(
-    x: Tensor, bias: Tensor, up_r: Tensor, sigma: str
-) -> tuple[int, np.ndarray, tuple[np.ndarray, ...], tuple[np.float32, ...]]:
-    """Samples of a group, the groups, what the bias adds to t, and σ's slopes above and below zero.
+def _both(axes: Sequence[Tensor]) -> list[Tensor]:
+    return [_ONE, *axes][-2:]
 
-    The bias adds a product: of Σ_k U_r[i, k] for fine row i, and of b for a row of t.
-    """
-    # As many samples make a group as fill the lanes and divide their number.
-    most = max(1, LANES // x.shape[1])
-    samples = next(n for n in range(most, 0, -1) if len(x) % n == 0)
-    groups = _groups(x, samples)
-    offset = up_r.sum(1).numpy(), np.tile(bias.detach().numpy(), samples * groups.shape[2])
-    slopes = SIGMAS[sigma].slopes or (np.nan, np.nan)
-    return samples, groups, offset, tuple(map(np.float32, slopes))
+
+def _samples(x: Tensor, down_c: Tensor) -> int:
+    """As many samples make a group as fill the lanes and divide their number."""
+    row = x.shape[1] * min(x.shape[-1], down_c.shape[0])
+    most = max(1, -(-LANES // row))
+    return next(n for n in range(most, 0, -1) if x.shape[0] % n == 0)
+
+
+def _run(
+    x: np.ndarray, offset: Any, walk: Walk, mask: np.ndarray, find: bool, sigma: str, y: np.ndarray
+) -> None:
+    """All groups, shared out among as many threads as torch uses, this one of them."""
+    slopes = tuple(map(np.float32, SIGMAS[sigma].slopes or (np.nan, np.nan)))
+    threads = max(1, min(torch.get_num_threads(), len(x)))
+    edges = [len(x) * i // threads for i in range(threads + 1)]
+
+    def work(part: slice) -> None:
+        _walk(x[part], offset, walk, mask[part], find, slopes, y[part])
+
+    first, *others = [slice(*edge) for edge in pairwise(edges)]
+    running = [_pool(len(others)).submit(work, part) for part in others]
+    work(first)
+    for one in running:
+        one.result()
+
+
+_pool = lru_cache(maxsize=1)(ThreadPoolExecutor)
 
 
 def _groups(x: Tensor, samples: int) -> np.ndarray:
@@ -230,34 +308,109 @@ def _fields(groups: np.ndarray, like: Tensor, samples: int) -> Tensor:
     return fields.contiguous(memory_format=memory_format(like))
 
 
-def _in_threads(work: Callable[[slice], None], groups: int) -> None:
-    """`work` on all groups, shared out among as many threads as torch uses, this one of them."""
-    threads = max(1, min(torch.get_num_threads(), groups))
-    edges = [groups * i // threads for i in range(threads + 1)]
-    first, *others = [slice(*edge) for edge in pairwise(edges)]
-    running = [_pool(len(others)).submit(work, part) for part in others]
-    work(first)
-    for one in running:
-        one.result()
+def _find_walk(up_r: Tensor, up_c: Tensor, down_r: Tensor, down_c: Tensor) -> Walk:
+    """The way forward."""
+
+    def make() -> Walk:
+        c, rows = Columns.of(up_c, down_c), (up_r.numpy(), down_r.numpy().T)
+        up, down = map(_find_rows, rows)
+        return Walk(up, c.inside, c.up, c.down, np.argsort(c.outside), down)
+
+    return remember(make, "forward", up_r, up_c, down_r, down_c)
 
 
-_pool = lru_cache(maxsize=1)(ThreadPoolExecutor)
+def _find_way_back(up_r: Tensor, up_c: Tensor, down_r: Tensor, down_c: Tensor) -> Walk:
+    """The same with adjoints, last to first."""
+
+    def make() -> Walk:
+        c, rows = Columns.of(up_c, down_c), (down_r.numpy().T, up_r.numpy())
+        down, up = map(_find_rows, rows)
+        return Walk(down, c.outside, c.down_t, c.up_t, np.argsort(c.inside), up)
+
+    return remember(make, "backward", up_r, up_c, down_r, down_c)
 
 
-def _rows(matrix: Tensor, transposed: bool = False) -> Rows:
-    """The non-zeros of a matrix (or of its transpose), as many a row as the fullest has.
+class Columns(NamedTuple):
+    """U_c and D_c with the points of an axis in the order of their places in a cell.
 
-    Up to a multiple of `TAPS`, zeros follow, at the place of the row's first tap.
+    A cell is as in `windows.py`. First come the first points of all cells, then all second ones. So
+    the neighbour of a point is the same point of the next cell.
     """
 
-    def make() -> Rows:
-        dense = (matrix.T if transposed else matrix).numpy()
-        most = max(1, int((dense != 0).sum(1).max()))
-        order = np.argsort(dense == 0, axis=1, kind="stable")[:, :most]
-        padding = (0, 0), (0, -most % TAPS)
-        value = np.pad(np.take_along_axis(dense, order, axis=1), padding)
-        index = np.where(value == 0, order[:, :1], np.pad(order, padding))
-        # Unsigned: none of them counts from the end, and nothing has to look whether it does.
-        return index.astype(np.uintp), value
+    inside: np.ndarray  # the order of the input's columns; empty: as they are
+    outside: np.ndarray  # of the output's
+    up: Runs
+    down: Runs
+    up_t: Runs
+    down_t: Runs
 
-    return remember(make, ("rows", transposed), matrix)
+    @classmethod
+    def of(cls, up: Tensor, down: Tensor) -> "Columns":
+        """Made once for these matrices."""
+
+        def make() -> "Columns":
+            cells = find_cells(up, down)
+            periods = (1, 1, 1) if cells is None else (cells.inside, cells.fine, cells.outside)
+            sizes = (up.shape[1], len(up), len(down))
+            inside, fine, outside = map(_order, sizes, periods)
+            u, d = up.numpy()[fine][:, inside], down.numpy()[outside][:, fine]
+            wide, narrow = partial(_find_runs, margin=MARGIN), partial(_find_runs, margin=0)
+            runs = wide(u), narrow(d), narrow(u.T), wide(d.T)
+            return cls(_or_none(inside), _or_none(outside), *runs)
+
+        return remember(make, "columns", up, down)
+
+
+def _order(n: int, period: int) -> np.ndarray:
+    return np.argsort(np.arange(n) % period, kind="stable")
+
+
+def _or_none(order: np.ndarray) -> np.ndarray:
+    return _AS_IT_IS if (np.diff(order) == 1).all() else order
+
+
+def _find_rows(dense: np.ndarray) -> Rows:
+    zero = np.abs(dense) < ROUNDING
+    most = max(1, int((~zero).sum(1).max(initial=0)))
+    order = np.argsort(zero, axis=1, kind="stable")[:, :most]
+    padding = (0, 0), (0, -most % TAPS)
+    there = ~np.take_along_axis(zero, order, axis=1)
+    value = np.pad(np.take_along_axis(dense, order, axis=1) * there, padding)
+    index = np.where(np.pad(there, padding), np.pad(order, padding), order[:, :1])
+    # Unsigned: none of them counts from the end, and nothing has to look whether it does.
+    return Rows(index.astype(np.uintp), value.astype(np.float32))
+
+
+def _find_runs(dense: np.ndarray, margin: int) -> Runs:
+    """The runs of a matrix for columns that begin, and end, with a margin of zeros."""
+    padded = np.pad(dense, ((0, 0), (margin, margin)))
+    starts, firsts, start = [], [], 0
+    while start < len(dense):
+        best = start + 1, padded[start]
+        for middle in range(start, min(start + 2 * margin + 1, len(dense))):
+            row = _shift(padded[middle], start - middle)
+            if row is None or not _is_row(row, padded[start], margin):
+                continue
+            end = start + 1
+            while end < len(dense):
+                later = _shift(row, end - start)
+                if later is None or not _is_row(later, padded[end], margin):
+                    break
+                end += 1
+            best = max(best, (end, row), key=lambda found: found[0])
+        starts.append(start)
+        firsts.append(best[1])
+        start = best[0]
+    return Runs(np.array([*starts, len(dense)]), _find_rows(np.array(firsts)))
+
+
+def _shift(row: np.ndarray, by: int) -> np.ndarray | None:
+    """A row shifted by so many columns; None where taps would be lost."""
+    lost = row[:-by] if by < 0 else row[len(row) - by :]
+    return None if (np.abs(lost) >= ROUNDING).any() else np.roll(row, by)
+
+
+def _is_row(candidate: np.ndarray, row: np.ndarray, margin: int) -> bool:
+    """Whether they are the same but for what meets the margins' zeros."""
+    inside = slice(margin, len(row) - margin)
+    return bool((np.abs(candidate[inside] - row[inside]) < ROUNDING).all())

@@ -41,7 +41,9 @@ class Normalisation(NamedTuple):
 
 
 @torch.library.custom_op("torchcno::filtered_activation", mutates_args=())
-def _forward(x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str) -> Tensor:
+def _forward(
+    x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str, keep: bool
+) -> tuple[Tensor, Tensor]:
     """D σ(U (x + b)) with one matrix of U and of D per axis; σ by its name.
 
     x (batch, channel, *space) float32, float16 or bfloat16, in either memory format; the result
@@ -49,40 +51,47 @@ def _forward(x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str) 
     and of float32 where `torch.backends.cuda.matmul.allow_tf32` says so, have factors of 11 bits:
     TF32, or float16 with a power of two for its range, which is faster. Else those of float32 are
     right to its last bits but one (three TF32 products each). Those of bfloat16 stay so. All
-    accumulate in float32.
+    accumulate in float32. The second result is what a gradient can use, if it is to be kept.
     """
     if not choice.runs_on_cpu(x, sigma):
-        return dense_activation(x, bias, ups, downs, sigma)
+        return dense_activation(x, bias, ups, downs, sigma), _nothing(x)
     from torchcno.operators.fused import cpu_activation
 
-    return cpu_activation.launch_forward(x, bias, ups, downs, sigma)
+    return cpu_activation.launch_forward(x, bias, ups, downs, sigma, keep)
 
 
 @torch.library.custom_op("torchcno::filtered_activation_backward", mutates_args=())
 def _backward(
-    dy: Tensor, x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str
+    dy: Tensor, x: Tensor, bias: Tensor, mask: Tensor, ups: PerAxis, downs: PerAxis, sigma: str
 ) -> tuple[Tensor, Tensor]:
     if not choice.runs_on_cpu(x, sigma):
         return _dense_backward(dy, x, bias, ups, downs, sigma)
     from torchcno.operators.fused import cpu_activation
 
-    return cpu_activation.launch_backward(dy, x, bias, ups, downs, sigma)
+    return cpu_activation.launch_backward(dy, x, mask, ups, downs, sigma)
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, bias, ups, downs, sigma = inputs
-    ctx.save_for_backward(x, bias, *ups, *downs)
+def _nothing(x: Tensor) -> Tensor:
+    return torch.empty(0, dtype=torch.bool, device=x.device)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, bias, ups, downs, sigma, _ = inputs
+    ctx.save_for_backward(x, bias, output[1], *ups, *downs)
     ctx.dimension, ctx.sigma = len(ups), sigma
+    ctx.set_materialize_grads(False)  # that of the second result would be as large as it is
 
 
-def _differentiate(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
-    x, bias, *matrices = ctx.saved_tensors
+def _differentiate(ctx: Any, dy: Tensor, _: None) -> tuple[Any, ...]:
+    x, bias, mask, *matrices = ctx.saved_tensors
     ups, downs = matrices[: ctx.dimension], matrices[ctx.dimension :]
     # A gradient that is to be differentiated again is made of operations that can be.
-    again = torch.is_grad_enabled()
-    backward = _dense_backward if again else torch.ops.torchcno.filtered_activation_backward
-    dx, dbias = backward(dy, x, bias, ups, downs, ctx.sigma)
-    return dx, dbias, [None] * ctx.dimension, [None] * ctx.dimension, None
+    if torch.is_grad_enabled():
+        dx, dbias = _dense_backward(dy, x, bias, ups, downs, ctx.sigma)
+    else:
+        backward = torch.ops.torchcno.filtered_activation_backward
+        dx, dbias = backward(dy, x, bias, mask, ups, downs, ctx.sigma)
+    return dx, dbias, [None] * ctx.dimension, [None] * ctx.dimension, None, None
 
 
 _forward.register_autograd(_differentiate, setup_context=_save)
@@ -160,9 +169,34 @@ def or_dense(launch: Callable[..., Any], dense: Callable[..., Any], *arguments: 
         return dense(*arguments)
 
 
-_forward.register_kernel("cuda", lambda *given: or_dense(launch_forward, dense_activation, *given))
-_backward.register_kernel("cuda", lambda *given: or_dense(launch_backward, _dense_backward, *given))
-_forward.register_fake(lambda x, bias, ups, downs, sigma: _empty_output(x, downs))
+@_forward.register_kernel("cuda")
+def _forward_on_cuda(
+    x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str, keep: bool
+) -> tuple[Tensor, Tensor]:
+    y = or_dense(launch_forward, dense_activation, x, bias, ups, downs, sigma)
+    return y, _nothing(x)
+
+
+@_backward.register_kernel("cuda")
+def _backward_on_cuda(
+    dy: Tensor, x: Tensor, bias: Tensor, mask: Tensor, ups: PerAxis, downs: PerAxis, sigma: str
+) -> tuple[Tensor, Tensor]:
+    dx, dbias = or_dense(launch_backward, _dense_backward, dy, x, bias, ups, downs, sigma)
+    return dx, dbias
+
+
+@_forward.register_fake
+def _forward_of_shapes(
+    x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str, keep: bool
+) -> tuple[Tensor, Tensor]:
+    mask = _nothing(x)
+    if choice.runs_on_cpu(x, sigma):
+        from torchcno.operators.fused import cpu_activation
+
+        mask = mask.new_empty(cpu_activation.mask_shape(x, ups, downs, keep))
+    return _empty_output(x, downs), mask
+
+
 _backward.register_fake(
     lambda dy, x, bias, *_: (
         torch.empty_like(x, memory_format=memory_format(x)),
