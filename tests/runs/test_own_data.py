@@ -134,7 +134,7 @@ def test_a_mask_sees_physical_inputs(tmp_path: Path) -> None:
 
     train, val = fields(), fields(4)
     train_on(network(), train, val, tmp_path, recipe=RECIPE, mask=mask)
-    for given, expected in zip(seen[:2], (train, val), strict=True):
+    for given, expected in zip(seen[1:3], (train, val), strict=True):
         assert torch.equal(given, expected.inputs)
 
 

@@ -32,7 +32,12 @@ RUN_FILES = ("config.yaml", "metrics.jsonl", "model.json", "model.safetensors", 
 PICTURES = (".png", ".pdf", ".svg", ".jpg")  # what figures are written as
 DEVICES = "auto|cpu|cuda"
 HELP = {"-h", "--help"}
-KINDS = {"INT": "a whole number", "FLOAT": "a number", "PATH": "a path"}
+UNREAD = {  # how tyro says that a word is of another type, and what to give
+    r"no type matching INT could .*? \[(.*?)\]": "a whole number",
+    r"no type matching FLOAT could .*? \[(.*?)\]": "a number",
+    r"invalid literal for int\(\) with base 10: (.*)": "a whole number",
+    r"could not convert string to float: (.*)": "a number",
+}
 STYLE = (
     tyro.conf.DisallowNone,
     tyro.conf.FlagCreatePairsOff,
@@ -92,30 +97,37 @@ def call(words: Sequence[str]) -> int | None:
     summary, _, more = (inspect.getdoc(verb) or "").partition("\n\n")
     names = leading_names(words) if sections else words[:1]
     prog = " ".join(["cno", *names])
-    told = io.StringIO()
 
     @functools.wraps(verb)
     def bind(*given: Any, **options: Any) -> Any:
         return partial(verb, *given, **options)
 
     try:
-        with contextlib.redirect_stderr(told):
-            work = tyro.cli(
-                bind,
-                prog=prog,
-                description=summary,
-                args=words[1:],
-                config=STYLE,
-                registry=_registry(sections),
-            )
-    except SystemExit as exit_:
+        work = parse(
+            bind,
+            prog,
+            description=summary,
+            args=words[1:],
+            registry=_registry(sections),
+        )
+    except SystemExit:
         if HELP & set(words):
             print(more)  # here, since tyro makes one line of a paragraph
-        if exit_.code:
-            raise ValueError(f"{reword(told.getvalue())} `{prog} --help` lists them.") from None
         raise
     result: int | None = work()
     return result
+
+
+def parse(what: Any, prog: str, **how: Any) -> Any:
+    """What tyro makes of options; those that it does not take are a ValueError of one line."""
+    told = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(told):
+            return tyro.cli(what, prog=prog, config=STYLE, **how)
+    except SystemExit as exit_:
+        if exit_.code:
+            raise ValueError(f"{reword(told.getvalue())} `{prog} --help` lists them.") from None
+        raise
 
 
 def reword(told: str) -> str:
@@ -123,15 +135,16 @@ def reword(told: str) -> str:
     rule = re.compile("[─-]{3,}")
     lines = ["" if rule.search(line) else line.strip("│| ") for line in told.splitlines()]
     groups = [" ".join(group) for some, group in itertools.groupby(lines, bool) if some]
-    said = [text for text in groups if not text.startswith(("Argument help", "For full help"))]
+    title = re.compile(r"[A-Z]\w+ (error|options)")
+    left_out = ("Argument help", "For full help", "Got errors")
+    said = [text for text in groups if not (title.fullmatch(text) or text.startswith(left_out))]
     return " ".join(re.sub(r"\s+", " ", _reword_paragraph(text)) for text in said)
 
 
 def _reword_paragraph(text: str) -> str:
-    unread = re.match(r"Error parsing (\S+): no type matching (\S+) could .*? \[(.*?)\]", text)
-    if unread:
-        option, kind, given = unread.groups()
-        return f"{option} is {given}; give {KINDS.get(kind, kind)}."
+    for pattern, kind in UNREAD.items():
+        if unread := re.match(r"Error parsing (\S+): " + pattern, text):
+            return f"{unread[1]} is {unread[2]}; give {kind}."
     if given := re.match(r"Error parsing \S+: (.*)", text):
         return given[1]
     if missing := re.match(r"Missing from [^:]*: (.*)", text):

@@ -32,7 +32,7 @@ def audit(
     *,
     threshold: Annotated[float, describe("the largest error allowed")] = 0.01,
     samples: Annotated[int, describe("inputs to look at")] = 4,
-    split: Annotated[str, describe("where they come from: train, val, test or ood")] = "test",
+    split: Annotated[str | None, describe("where they come from: val, test, ...", "test")] = None,
     resolutions: Annotated[Numbers, describe("points per axis", "1/2 to 2 times training's")] = (),
     symmetries: Annotated[bool, describe("tell which symmetries the data have, instead")] = False,
     json: Json = None,

@@ -13,12 +13,12 @@ from tyro.conf import OmitArgPrefixes
 from torchcno.cli.arguments import (
     DEVICES,
     HELP,
-    STYLE,
     Fields,
     Names,
     Numbers,
     describe,
     leading_names,
+    parse,
 )
 
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ class RunOptions:
             raise ValueError(
                 "--inputs and --outputs are variables of a file; name it: --data FILE."
             )
+        if len(self.times) not in (0, 2):
+            raise ValueError("--times has two entries, of inputs and outputs; give --times 0,-1.")
         files = {"train": self.data, "val": self.val, "test": self.test, "ood": self.ood}
         how: dict[str, Any] = {
             "inputs": list(self.inputs) or None,
@@ -198,9 +200,7 @@ def find_sections(words: Sequence[str]) -> dict[str, Any]:
     """Problem, model and recipe of the run that `words` name; every field of them is an option."""
     verb, names = words[0], leading_names(words[1:])
     options = [word for word in words[1:] if word not in HELP]
-    run, _ = tyro.cli(
-        RunOptions, prog=f"cno {verb}", args=options, config=STYLE, return_unknown_args=True
-    )
+    run, _ = parse(RunOptions, f"cno {verb}", args=options, return_unknown_args=True)
     if len(names) < 2 and run.config is None and not run.is_own and HELP & set(words):
         return {}
     from torchcno.models import MODELS
@@ -212,9 +212,8 @@ def find_sections(words: Sequence[str]) -> dict[str, Any]:
         raise ValueError(
             f"name a problem and a model before all options (cno {verb} PROBLEM MODEL --out "
             f"FOLDER), or your file (cno {verb} --data FILE --inputs A --outputs U --out FOLDER)."
-            f"\n  problems  {', '.join(PROBLEMS)}"
-            f"\n  models    {', '.join(MODELS)}"
-            f"\n  presets   {', '.join(PRESETS)}"
+            f" Problems: {', '.join(PROBLEMS)}. Models: {', '.join(MODELS)}."
+            f" Presets: {', '.join(PRESETS)}."
         )
     base = run.resolve(names, {})
     sections = {"problem": base.problem, "model": base.architecture, "train": base.train}

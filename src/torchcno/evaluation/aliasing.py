@@ -9,6 +9,7 @@ grid is a family of maps g_n of values on Γ_n. It stands for one operator G if 
 paper's SM, "Continuous-Discrete Equivalence", commutes: ε = G − T_n g_n T*_n = 0 on B_n.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -23,9 +24,11 @@ from torchcno.evaluation.layers import LayerAliasing, layer_aliasing
 from torchcno.evaluation.translation import translated, translation_error
 from torchcno.grids import Layouts
 from torchcno.metrics import relative_l2
+from torchcno.sizes import refuse_without_memory
 from torchcno.spectral import resample
 
 LADDER = (0.5, 0.75, 1.0, 1.5, 2.0)  # of the inputs' points an axis
+FIELDS_AT_ONCE = 8  # of the finest grid, that an audit holds in memory at least
 STEPS = (0.25, 0.5, 1.0)  # of the inputs' grid, along every axis at once
 
 Fields = Float[Tensor, "batch channel *space"]
@@ -110,6 +113,7 @@ def audit(
     with _evaluating(module):
         _applied(module, u)  # fails here, with its own error, where there is nothing to measure
         sizes = _ladder(tuple(u.shape[2:]), resolutions)
+        refuse_large_ladder(u, sizes)
         reference, ladder = aliasing_errors(module, u, sizes, layout)
         if all(rung.folded is None for rung in ladder):
             notes.append("the aliasing error needs two grids that the module runs on.")
@@ -125,6 +129,15 @@ def audit(
     return Audit(
         name or type(module).__name__, layout, reference, ladder, translations, layers, tuple(notes)
     )
+
+
+def refuse_large_ladder(u: Fields, sizes: Sequence[tuple[int, ...]]) -> None:
+    """Refuse grids on which there is no room for the fields, and the matrices that lead there."""
+    finest = max(sizes, key=math.prod)
+    matrices = sum(n * m for n, m in zip(finest, u.shape[2:], strict=True))
+    needed = 8 * (FIELDS_AT_ONCE * u.shape[0] * u.shape[1] * math.prod(finest) + matrices)
+    points = " × ".join(map(str, finest))
+    refuse_without_memory(needed, f"an audit on {points} points", "use coarser grids")
 
 
 def aliasing_errors(

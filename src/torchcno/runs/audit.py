@@ -30,7 +30,7 @@ class RunAudit(Audit):
 def audit_run(
     folder: str | Path,
     *,
-    split: str = "test",
+    split: str | None = None,
     samples: int = 4,
     resolutions: Sequence[int] = (),
     device: str = "auto",
@@ -50,7 +50,8 @@ def audit_run(
             f"{damage}; bring it back, or move it away: an audit needs the weights alone."
         )
     test = (run.result() or {"errors": {}})["errors"].get("test")
-    (split,) = present_splits(config.problem, (split,))
+    if split is None:
+        (split,) = present_splits(config.problem, ("test",))
     fields = load_split(
         config.problem,
         split,

@@ -18,7 +18,7 @@ STEPS = 20_000  # of a training, about
 
 
 def choose_network(
-    model: str, samples: int, grid: Grid, channels: tuple[int, int], **overrides: Any
+    model: str, samples: int, grid: Grid, channels: tuple[int, int], /, **overrides: Any
 ) -> Any:
     """The configuration of `model` for so many samples on `grid`; `overrides` are fields of it.
 
@@ -40,6 +40,10 @@ def choose_network(
     narrowest = min(grid.shape)
     levels = overrides.get("levels", min(max(int(math.log2(max(narrowest, 2) / COARSEST)), 1), 3))
     step = 2**levels if isinstance(levels, int) and 0 < levels < 16 and "levels" in known else 1
+    if step > 2 * narrowest:
+        raise ValueError(
+            f"levels is {levels}, and {narrowest} points cannot be halved so often; use fewer."
+        )
     least, most = {1: (2, 6), 2: (1, 6)}.get(len(grid.shape), (1, 2))
     width = 8 * round(min(max((values / 2**16) ** (1 / 3), least), most))
     few = values < 2**20
@@ -70,7 +74,7 @@ def boundary_of_grid(grid: Grid) -> Any:
     return each[0] if len(set(each)) == 1 else each
 
 
-def choose_recipe(samples: int, preset: str = "best", **overrides: Any) -> Recipe:
+def choose_recipe(samples: int, preset: str = "best", /, **overrides: Any) -> Recipe:
     """The recipe of `preset` for so many samples; `overrides` are fields of it.
 
         batch_size  an eighth of the samples, a power of 2 from 4 to 32, and no more than there are

@@ -130,7 +130,7 @@ class TrainedOperator(nn.Module):
             space = ", ".join("zyx"[-dimension:])
             raise ValueError(
                 f"inputs have shape {tuple(u.shape)}; this {self.model} of {self.problem} takes "
-                f"(sample, {channels}, {space})."
+                f"(sample, {channels}, {space}): give them so."
             )
 
     def save_pretrained(

@@ -246,5 +246,11 @@ def build_model(
 @cache
 def parameter_count(name: str, config: Any) -> ParameterCount:
     """How many parameters model `name` has in that configuration, without making them."""
-    with torch.device("meta"):
-        return count_parameters(model_class(name)(config))
+    try:
+        with torch.device("meta"):
+            return count_parameters(model_class(name)(config))
+    except RuntimeError as error:  # of torch, which cannot even count so many bytes
+        raise ValueError(
+            "a network of this size takes more bytes of memory than can be counted; use a smaller "
+            "width, or fewer layers or levels."
+        ) from error

@@ -22,6 +22,7 @@ from torchcno.evaluation.errors import channel_errors, sample_errors, summary
 from torchcno.evaluation.mean_field import mean_field
 from torchcno.evaluation.resolution import Evaluation
 from torchcno.evaluation.timing import inference_time
+from torchcno.grids import Grid
 from torchcno.metrics import Mask
 from torchcno.models import MODELS, count_parameters
 from torchcno.operators import laid_out
@@ -57,6 +58,7 @@ from torchcno.training import (
 from torchcno.training.augmentation import ZEROS, contradiction
 from torchcno.training.hardware import device_name, extent, is_first_process
 from torchcno.training.loop import check_batches
+from torchcno.training.pairs import refuse_zeros
 from torchcno.training.streaming import StreamedPairs, window_of
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of (prediction, target) of a batch
@@ -99,6 +101,13 @@ class Task:
             scaling.normalize_outputs(fields.outputs).float(),
         )
         return scaled.masked(lambda inputs: fields.counts(self.mask), fields.inputs)
+
+    def check(self) -> None:
+        """Refuse, before anything is written, what no training would take."""
+        wanted, there = self.config.train.samples, len(self.fields["train"])
+        if wanted is not None and wanted > there:
+            raise ValueError(f"samples is {wanted}, and there are {there}; use at most those.")
+        refuse_zeros(self.scale(self.load("val")), "validation")
 
 
 def train_task(
@@ -398,6 +407,7 @@ def train(
     config = own_config(data, model, recipe, network, seed=seed, hardware=hardware)
     if start is not None:
         config = start_from(config, start, network)
+    refuse_large_network(config)
     built = model if isinstance(model, nn.Module) else build_network(config, folder)
     if loss is not None:
         config = replace(config, own_loss=name_of(loss))
@@ -406,12 +416,14 @@ def train(
     refuse_foreign_fields(built, fields)
     splits = present_splits(data, EVALUATED)
     refuse_misfits(config, splits)
+    operator = make_operator(config, fields["train"], built, normalization)
+    task = Task(operator, fields, config, mask, loss)
+    task.check()
     shown = nullcontext(watch) if watch is not None else show_training(config)
     mode: Mode = "either" if resume else "new"
     if resume and folder.model_file.exists() and not folder.config_file.exists():
         mode = "resume"  # of before such runs had a configuration
     with shown as told, folder.open(config, mode) as finished:
-        operator = make_operator(config, fields["train"], built, normalization)
         is_first = is_first_process(hardware)
         if is_first and folder.model_file.exists():
             folder.refuse_another_operator(operator)
@@ -421,8 +433,7 @@ def train(
                 write_tree(config.to_tree(), folder.config_file)
                 if isinstance(model, nn.Module) and not folder.checkpoint.exists():
                     save_tensors(folder.start_file, model.state_dict())
-            task = Task(operator, fields, config, mask, loss)
-            train_task(task, folder, splits, told, resume=resume)
+            train_task(replace(task, config=config), folder, splits, told, resume=resume)
     if finished is not None:
         operator = folder.operator(network=built)
     if watch is None and is_first_process(hardware):
@@ -564,7 +575,9 @@ def refuse_misfits(config: RunConfig, splits: Sequence[str]) -> None:
     network, problem, recipe = config.architecture, config.problem, config.train
     if not splits:
         raise ValueError("no split to evaluate; name one at least, such as val.")
-    if not isinstance(problem, OwnData):
+    if isinstance(problem, OwnData):
+        refuse_another_grid(network, problem.domain)
+    else:
         for split in ("train", "val", *splits):
             Samples.of(problem, split, config.resolution).check_inputs()
     refuse_large_network(config)
@@ -583,6 +596,21 @@ def refuse_misfits(config: RunConfig, splits: Sequence[str]) -> None:
     refuse_symmetry(config)
     devices, nodes = extent(config.hardware)
     check_batches(recipe, recipe.samples or problem.samples["train"], devices * nodes)
+
+
+def refuse_another_grid(network: Any, grid: Grid) -> None:
+    """Refuse a network of another dimension, or for samples that lie elsewhere."""
+    if len(network.size) != len(grid.shape):
+        raise ValueError(
+            f"the network is for {len(network.size)} axes (size {network.size}), and the data have "
+            f"{len(grid.shape)}; leave size out."
+        )
+    layout = getattr(network, "layout", grid.layout)
+    if layout != grid.layout:
+        raise ValueError(
+            f"`train` lies on a {grid.layout} grid, and the network takes samples to be {layout}; "
+            f"build it with layout={grid.layout!r}."
+        )
 
 
 def refuse_large_network(config: RunConfig) -> None:
@@ -641,12 +669,6 @@ def refuse_foreign_fields(model: nn.Module, sets: Mapping[str, Fields | StoredFi
                 f"{of_model[0]} and {of_model[1]}; build it with in_channels={channels[0]}, "
                 f"out_channels={channels[1]}."
             )
-    layout = getattr(config, "layout", grid.layout)
-    if layout != grid.layout:
-        raise ValueError(
-            f"`train` lies on a {grid.layout} grid, and the network takes samples to be {layout}; "
-            f"build it with layout={grid.layout!r}."
-        )
     for which, fields in sets.items():
         other = fields.grid
         if (grid.layout, grid.extent) != (other.layout, other.extent):

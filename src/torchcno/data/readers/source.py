@@ -41,7 +41,7 @@ class Opened:
         if name in self.variables:
             return self.variables[name]
         known = ", ".join(f"{key} {v.shape}" for key, v in self.variables.items()) or "nothing"
-        raise ValueError(f"{self.name} has no variable {name!r}; it has {known}.")
+        raise ValueError(f"{self.name} has no variable {name!r}; name one of {known}.")
 
 
 def read_coordinate(values: Any) -> NDArray[np.float64] | None:

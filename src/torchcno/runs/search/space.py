@@ -122,7 +122,7 @@ class Space:
             limit = f" and {self.max_parameters:,} parameters" if self.max_parameters else ""
             raise ValueError(
                 f"no configuration in the ranges is valid for {size} points{limit}; "
-                f"of the smallest: {self.refusal(next(self._choices()))}"
+                f"give smaller ranges. Of the smallest: {self.refusal(next(self._choices()))}"
             )
         architecture = self.config(valid).architecture
         network = model_class(self.base.model)(architecture).eval()
