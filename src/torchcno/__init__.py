@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torchcno.models.cno import CNO, CNOConfig
     from torchcno.models.official import from_official
     from torchcno.operators.filters import Ideal, Nearest, WindowedSinc
+    from torchcno.operators.inference import for_inference
     from torchcno.problems import PROBLEMS, Problem
     from torchcno.runs.config import RunConfig
     from torchcno.runs.evaluate import evaluate_run
@@ -51,6 +52,7 @@ _HOMES = {
     "audit": "evaluation.aliasing",
     "build_model": "runs.presets",
     "evaluate_run": "runs.evaluate",
+    "for_inference": "operators.inference",
     "from_official": "models.official",
     "generate": "data.generate",
     "load": "runs.folder",

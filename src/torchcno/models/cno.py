@@ -126,6 +126,8 @@ def _check_divisible(field: str, size: tuple[int, ...] | None, levels: int) -> N
 class Residual(nn.Module):
     """v + norm ∘ K ∘ Σ ∘ norm ∘ K (v): the (R) block."""
 
+    BLOCKS: ClassVar = (("convolution1", "norm1", "activation"), ("convolution2", "norm2", None))
+
     def __init__(self, config: CNOConfig, channels: int, size: tuple[int, ...]) -> None:
         super().__init__()
         self.convolution1 = _convolution(config, channels, channels)
@@ -141,6 +143,8 @@ class Residual(nn.Module):
 
 class Perceptron(nn.Module):
     """K ∘ Σ ∘ K without normalisation: the lifting P and the projection Q."""
+
+    BLOCKS: ClassVar = (("convolution1", None, "activation"), ("convolution2", None, None))
 
     def __init__(self, config: CNOConfig, channels: tuple[int, int], size: tuple[int, ...]) -> None:
         super().__init__()

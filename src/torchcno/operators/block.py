@@ -1,5 +1,7 @@
 """The block of a CNO: convolution, normalisation, activation."""
 
+from typing import ClassVar
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -30,6 +32,8 @@ class Block(nn.Module):
 
     The convolution runs at the input's size; the activation changes the size on its way.
     """
+
+    BLOCKS: ClassVar = (("convolution", "norm", "activation"),)
 
     def __init__(self, convolution: Convolution, norm: nn.Module, activation: nn.Module) -> None:
         super().__init__()

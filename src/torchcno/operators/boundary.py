@@ -82,7 +82,8 @@ def extend(x: Float[Tensor, "..."], margin: int, boundary: str, axis: int) -> Fl
             f"a continuation of {margin} samples is longer than the field's {n}; "
             "use a smaller kernel_size or fewer levels."
         )
-    if is_traced() or torch.compiler.is_compiling():  # which see through plain operations alone
+    # A trace and a compiler see through plain operations alone, and without gradients they do.
+    if not torch.is_grad_enabled() or is_traced() or torch.compiler.is_compiling():
         return _Extend.forward(x, margin, boundary, axis)
     extended: Tensor = _Extend.apply(x, margin, boundary, axis)
     return extended

@@ -11,12 +11,15 @@ from torchcno.operators.convolution import Convolution
 from torchcno.operators.fused import choice
 from torchcno.operators.fused.convolution import convolve
 from torchcno.operators.fused.normalised import normalise_and_activate
+from torchcno.operators.fused.prepared import PreparedConvolution
 from torchcno.operators.fused.streams import current_aside
 from torchcno.tracing import is_traced
 
 
 def why_in_parts(*parts: nn.Module) -> str | None:
     """Why a block is its three modules, one after the other; None: `compute` has it."""
+    if isinstance(parts[0], PreparedConvolution):
+        return "the parts are prepared for inference"
     if choice.is_watched(*parts):
         return "a hook watches one of its parts"
     if torch._C._are_functorch_transforms_active():

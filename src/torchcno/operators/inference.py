@@ -1,0 +1,75 @@
+"""Networks that have learnt: batch norm is a part of their weights, and everything is prepared."""
+
+import copy
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from torchcno.operators.activation import Activation
+from torchcno.operators.block import NOTHING
+from torchcno.operators.convolution import Convolution
+from torchcno.operators.fused.prepared import PreparedActivation, PreparedConvolution
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def for_inference(network: Network) -> Network:
+    """A copy that computes what `network` does in evaluation mode, to rounding, and faster.
+
+    It does not learn, and later changes of `network` do not reach it. In evaluation mode batch norm
+    is a scale and a shift s, which the convolution before can have:
+
+        Σ(s (K f − μ) + β + b) = Σ(K' f),   s = γ / √(v + ε)
+
+    A module names the parts of its blocks in `BLOCKS`: (convolution, norm, activation), each None
+    where there is none.
+    """
+    prepared = copy.deepcopy(network).eval().requires_grad_(False)
+    for module in list(prepared.modules()):
+        for names in getattr(module, "BLOCKS", ()):
+            _prepare(module, *names)
+        if isinstance(module, nn.Sequential):
+            _fold_neighbours(module)
+    return prepared
+
+
+@torch.no_grad()
+def _prepare(module: nn.Module, convolution: str, norm: str | None, activation: str | None) -> None:
+    kernel = getattr(module, convolution)
+    if not isinstance(kernel, Convolution):
+        return
+    weight, bias = kernel.weight.detach(), kernel.bias.detach()
+    if norm is not None:
+        scale, shift = _scale_and_shift(getattr(module, norm), bias)
+        weight = weight * scale.view(-1, *[1] * (weight.ndim - 1))
+        bias = bias * scale + shift
+        setattr(module, norm, NOTHING)
+    if activation is not None and isinstance(sigma := getattr(module, activation), Activation):
+        bias = bias + sigma.bias
+        sigma.bias.zero_()
+        setattr(module, activation, PreparedActivation(sigma))
+    setattr(module, convolution, PreparedConvolution(weight, bias, kernel.boundaries))
+
+
+def _scale_and_shift(norm: nn.Module, like: Tensor) -> tuple[Tensor, Tensor]:
+    """What batch norm does to a channel by its running statistics; one and zero for no norm."""
+    if not isinstance(norm, _BatchNorm):
+        return torch.ones_like(like), torch.zeros_like(like)
+    mean, variance = norm.running_mean, norm.running_var
+    if mean is None or variance is None:
+        raise ValueError("a batch norm keeps no statistics; use track_running_stats=True.")
+    scale = (variance + norm.eps).rsqrt() * (1 if norm.weight is None else norm.weight)
+    return scale, (0 if norm.bias is None else norm.bias) - mean * scale
+
+
+def _fold_neighbours(sequence: nn.Sequential) -> None:
+    """PyTorch's own convolutions with the batch norms that follow them."""
+    for i in range(len(sequence) - 1):
+        first, second = sequence[i], sequence[i + 1]
+        if isinstance(first, nn.Conv2d | nn.ConvTranspose2d) and type(second) is nn.BatchNorm2d:
+            transposed = isinstance(first, nn.ConvTranspose2d)
+            sequence[i] = fuse_conv_bn_eval(first, second, transposed)
+            sequence[i + 1] = NOTHING
