@@ -15,6 +15,11 @@ from torch import Generator
 from torchcno import PRESETS, Fields, load, train_on
 from torchcno.data.opening import open_stored
 from torchcno.models.ffnn import FFNN
+from torchcno.runs import own
+from torchcno.runs import train as runs_train
+from torchcno.runs.config import RunConfig
+from torchcno.runs.own import describe_files
+from torchcno.runs.train import train_run
 from torchcno.training import Pairs, load_tensors
 from torchcno.training.streaming import StreamedPairs
 
@@ -61,6 +66,20 @@ def test_a_window_of_the_whole_set_is_training_in_memory(path, tmp_path):
     val = Fields.open(path, **HOW)[:10]
     train_on(network(), Fields.open(path, **HOW)[10:], val, tmp_path / "memory", recipe=RECIPE)
     train_on(network(), open_stored(path, **HOW)[10:], val, tmp_path / "disk", recipe=RECIPE)
+    assert_same(tmp_path / "memory", tmp_path / "disk")
+
+
+def test_a_run_on_a_file_that_does_not_fit_streams_it(path, tmp_path, monkeypatch):
+    how = {name: value for name, value in HOW.items() if name != "dimension"}
+    data = describe_files({"train": path}, {**how, "layout": ["periodic", "periodic"]}, [40, 10])
+    network = {"layers": 2, "width": 8}
+    config = RunConfig.for_fields(data, "ffnn", "best", network, {"epochs": 2, "batch_size": 4})
+    train_run(config, tmp_path / "memory")
+    seen = []
+    monkeypatch.setattr(own, "available_memory", lambda: 4 * data.counts["train"])
+    monkeypatch.setattr(runs_train, "StreamedPairs", lambda *a: seen.append(a) or StreamedPairs(*a))
+    train_run(config, tmp_path / "disk")
+    assert len(seen) == 1
     assert_same(tmp_path / "memory", tmp_path / "disk")
 
 

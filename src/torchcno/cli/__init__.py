@@ -3,6 +3,7 @@
 import difflib
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import version
@@ -57,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # 0.4 s takes 3.5 s. OpenMP reads this when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
+        # Where in the source a warning came from says nothing to who runs a command.
+        warnings.formatwarning = lambda message, *_, **__: f"cno: {message}\n"
         return run(words) or 0
     except SystemExit as exit_:  # help was shown, or what is wrong with an option
         return int(exit_.code or 0)

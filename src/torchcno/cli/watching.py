@@ -32,7 +32,12 @@ def show_result(folder: Path, result: Mapping[str, Any] | None) -> None:
     """Print what a run came to; a run's further processes have nothing to say."""
     if not result:
         return
-    show_errors(result["errors"])
+    channels = {
+        f"{split}, channel {c}": summary
+        for split, summaries in result.get("channel_errors", {}).items()
+        for c, summary in enumerate(summaries)
+    }
+    show_errors({**result["errors"], **channels})
     show_verdict(folder, result, RunFolder(folder).config().train.epochs)
     further = f"; further: cno evaluate {folder}, cno predict {folder} FILE"
     print(f"All of it is in {folder}{further if RunFolder(folder).weights.exists() else '.'}")

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -351,13 +351,18 @@ def _make_grid(
         guessed = _guess_layouts(plan, parts, axes)
         stated = [known or guess for known, guess in zip(stated, guessed, strict=True)]
         words = ", ".join(f"{a} {x}" for a, x in zip(plan.space, stated, strict=True))
-        warnings.warn(
-            f"{opened.name} does not say where its samples lie; by their values: {words}. Say "
-            f"layout={tuple(stated)!r} if that is right.",
-            stacklevel=4,
-        )
+        _tell_guess(opened.name, words, tuple(stated))
     extent = tuple(axes.extent(i, stated[i]) for i in range(d))
     return Grid(plan.shape, tuple(stated), extent)
+
+
+@cache  # once is enough, however often a file is opened
+def _tell_guess(source: str, words: str, layouts: tuple[Layout, ...]) -> None:
+    warnings.warn(
+        f"{source} does not say where its samples lie; by their values: {words}. Give the layout "
+        f"({', '.join(layouts)}) if that is right, or the right one.",
+        stacklevel=5,
+    )
 
 
 class _Positions:

@@ -17,6 +17,10 @@ UNLIKE = 100.0
 OUTLIER = 50.0
 
 
+class OddData(UserWarning):
+    """Fields have something that a user should look at before training."""
+
+
 @dataclass(frozen=True)
 class ChannelStatistics:
     """Extremes, means and deviations of fields over samples and points, a number per channel."""

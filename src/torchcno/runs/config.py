@@ -113,7 +113,10 @@ class RunConfig:
         else:
             fields = convert_fields(model_class(model).Config, network, "model")
             architecture = choose_network(model, samples, data.domain, channels, **fields)
-        train = choose_recipe(samples, preset, **convert_fields(Recipe, recipe, "train"))
+        given = convert_fields(Recipe, recipe, "train")
+        if channels[1] > 1:  # else the channel with the largest values would decide
+            given = {"loss": "channel-l1", **given}
+        train = choose_recipe(samples, preset, **given)
         return cls(data, model, architecture, train, preset, resolution=size[-1], **settings)
 
     @classmethod

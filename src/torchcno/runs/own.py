@@ -262,6 +262,7 @@ def describe_files(
     }
     found = _open_files(**source)
     train = found["train"]
+    source["how"] = {**how, "layout": list(train.grid.layouts)}  # guessed once, where it was
     parts = [name for name in DIVIDED if name == "train" or name not in files]
     source["split"] = [len(found[name]) for name in parts if name in found]
     for name, one in found.items():

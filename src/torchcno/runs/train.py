@@ -2,6 +2,7 @@
 
 import copy
 import platform
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
@@ -16,6 +17,7 @@ from torchcno.arithmetic import arithmetic
 from torchcno.data.fields import Fields
 from torchcno.data.normalization import SIDES, Normalization
 from torchcno.data.samples import Samples
+from torchcno.data.statistics import OddData, fields_statistics, find_oddities
 from torchcno.data.stored import StoredFields, in_memory
 from torchcno.disk import write_json
 from torchcno.evaluation.errors import channel_errors, sample_errors, summary
@@ -291,14 +293,19 @@ def make_operator(
     """
     problem, recipe = config.problem, config.train
     is_own = isinstance(problem, OwnData)
-    published = None
+    published, statistics = None, fields_statistics(train)
     if not is_own:
-        published = Normalization.fit(train, "unit" if problem.normalized else "none")
+        name = "unit" if problem.normalized else "none"
+        published = Normalization.of_statistics(*statistics, name)
+    for oddity in find_oddities(*statistics) if is_own else ():
+        warnings.warn(oddity, OddData, stacklevel=3)
     chosen = normalization or recipe.normalization
     if chosen is None and config.start is not None:
         chosen = load(config.start, network=copy.deepcopy(network)).normalization
     chosen = chosen or published or "auto"
-    scaling = chosen if isinstance(chosen, Normalization) else Normalization.fit(train, chosen)
+    scaling = chosen
+    if not isinstance(scaling, Normalization):
+        scaling = Normalization.of_statistics(*statistics, scaling)
     refuse_moved_zero(recipe, scaling)
     label = problem.label if isinstance(problem, OwnData) else problem.name
     inputs = (block.inputs for block in train.blocks(RANGE_BLOCK))

@@ -45,7 +45,7 @@ class StreamedPairs:
         """The first `count` samples alone, with a window in memory; None: all of them."""
         stored = self.stored if count is None else self.stored[:count]
         window = min(self.window, len(stored))
-        there = stored.all_numbers.sort().values[:window]
+        there = in_order(stored, window)[:window]
         start = self.scale(stored, there)
         return replace(
             self,
@@ -61,11 +61,6 @@ class StreamedPairs:
         tensors = tuple(tensor.to(device, copy=True) for tensor in self.tensors)
         return replace(self, device=device, tensors=tensors, inputs=self.inputs.to(device))
 
-    @property
-    def numbers(self) -> Tensor:
-        """The samples in the order of the source."""
-        return self.stored.all_numbers.sort().values
-
     def draw(self, generator: Generator, steps: int, size: int) -> Int[Tensor, "step sample"]:
         """Where in the window the batches of a new epoch lie; `load` brings the window there."""
         if size > self.window:
@@ -73,7 +68,7 @@ class StreamedPairs:
                 f"a window of {self.window} samples holds no batch of {size}; use window {size} or "
                 "more, or a smaller batch_size."
             )
-        numbers = self.numbers
+        numbers = in_order(self.stored, self.window)
         if self.window >= len(self):  # all of it, read once and never moved
             self._windows, self._steps = [numbers], steps
             order = torch.randperm(len(self), generator=generator)
@@ -119,6 +114,12 @@ class StreamedPairs:
     def _put(self, pairs: Pairs) -> None:
         for buffer, tensor in zip(self.tensors, pairs.tensors, strict=True):
             buffer[: len(tensor)].copy_(tensor, non_blocking=True)
+
+
+def in_order(stored: StoredFields, window: int) -> Tensor:
+    """The samples by number: in their own order where all are in memory, else as they lie."""
+    numbers = stored.all_numbers
+    return numbers if window >= len(stored) else numbers.sort().values
 
 
 def window_of(stored: StoredFields, window: int | None) -> int:
