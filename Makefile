@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
-.PHONY: setup demo test lint pytest test-gpu report playground-page format clean
+.PHONY: setup demo test lint pytest test-gpu package report playground-page format clean
 
 setup: $(STAMP)
 
@@ -34,6 +34,9 @@ pytest: setup
 
 test-gpu: setup  # on a machine with a GPU, and nothing else at work on it
 	$(BIN)/pytest -m gpu
+
+package: setup  # build sdist and wheel, check them, and try the wheel in an environment of its own
+	$(BIN)/python tools/check_package.py --out dist
 
 report: setup
 	$(BIN)/cno report results --collect --out results/report/report.html --documents README.md docs/*.md

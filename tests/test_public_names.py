@@ -24,6 +24,13 @@ def test_importing_the_package_imports_no_torch():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_importing_the_package_takes_less_than_50_ms():
+    code = "import time; t = time.perf_counter(); import torchcno; print(time.perf_counter() - t)"
+    command = [sys.executable, "-c", code]
+    seconds = [float(subprocess.check_output(command, text=True)) for _ in range(3)]
+    assert min(seconds) < 0.05
+
+
 def test_a_network_alone_imports_no_compiler():
     code = "import sys; from torchcno import CNO; sys.exit('torch._dynamo' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

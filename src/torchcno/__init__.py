@@ -4,7 +4,6 @@ The public names, each imported from its home on first use, so that `cno --help`
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -69,6 +68,8 @@ __all__ = list(_HOMES)
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
+        from importlib.metadata import version  # most of the time that an import would take
+
         return version("torchcno")
     if name not in _HOMES:
         raise AttributeError(f"module 'torchcno' has no attribute {name!r}")

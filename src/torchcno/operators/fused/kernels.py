@@ -40,7 +40,13 @@ class Normalisation(NamedTuple):
     share: float  # 1/n, if μ and v are those of the n values of x; 0, if they do not depend on x
 
 
-@torch.library.custom_op("torchcno::filtered_activation", mutates_args=())
+# Signatures in words: PyTorch 2.6 does not read them off every annotation.
+@torch.library.custom_op(
+    "torchcno::filtered_activation",
+    mutates_args=(),
+    schema="(Tensor x, Tensor bias, Tensor[] ups, Tensor[] downs, str sigma, bool keep) "
+    "-> (Tensor, Tensor)",
+)
 def _forward(
     x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str, keep: bool
 ) -> tuple[Tensor, Tensor]:
@@ -60,7 +66,12 @@ def _forward(
     return cpu_activation.launch_forward(x, bias, ups, downs, sigma, keep)
 
 
-@torch.library.custom_op("torchcno::filtered_activation_backward", mutates_args=())
+@torch.library.custom_op(
+    "torchcno::filtered_activation_backward",
+    mutates_args=(),
+    schema="(Tensor dy, Tensor x, Tensor bias, Tensor mask, Tensor[] ups, Tensor[] downs, "
+    "str sigma) -> (Tensor, Tensor)",
+)
 def _backward(
     dy: Tensor, x: Tensor, bias: Tensor, mask: Tensor, ups: PerAxis, downs: PerAxis, sigma: str
 ) -> tuple[Tensor, Tensor]:
