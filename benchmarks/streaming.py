@@ -1,6 +1,6 @@
 """How fast a network learns from fields on a disk, against the same fields in memory.
 
-    python benchmarks/streaming.py --samples 1024 --points 64 --out results/bench-streaming.json
+    python benchmarks/streaming.py --out results/bench-streaming-cpu.json
 
 A set is written in each format and learnt from in memory, and from the disk with a window of an
 eighth of it. Ways take turns within one run, and the fastest turn counts.
@@ -34,9 +34,9 @@ HOW = {"inputs": "a", "outputs": "u", "layout": "periodic", "dimension": 2}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--samples", type=int, default=512, help="in the training set")
-    parser.add_argument("--points", type=int, default=64, help="per axis")
+    parser.add_argument("--points", type=int, default=32, help="per axis")
     parser.add_argument("--width", type=int, default=8, help="of the CNO")
-    parser.add_argument("--turns", type=int, default=3, help="of every way")
+    parser.add_argument("--turns", type=int, default=8, help="of every way")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--out", type=Path, help="JSON file of the numbers")
     options = parser.parse_args()

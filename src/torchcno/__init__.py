@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from torchcno.data.fields import Fields
     from torchcno.data.generate import generate
     from torchcno.data.normalization import Normalization
+    from torchcno.data.opening import open_stored
     from torchcno.evaluation.aliasing import Audit, audit
     from torchcno.grids import Grid
     from torchcno.models import MODELS
@@ -56,6 +57,7 @@ _HOMES = {
     "generate": "data.generate",
     "load": "runs.folder",
     "load_pretrained": "runs.pretrained",
+    "open_stored": "data.opening",
     "resample": "spectral",
     "resume_run": "runs.train",
     "train": "runs.train",

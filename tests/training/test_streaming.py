@@ -20,7 +20,7 @@ from torchcno.runs import train as runs_train
 from torchcno.runs.config import RunConfig
 from torchcno.runs.own import describe_files
 from torchcno.runs.train import train_run
-from torchcno.training import Pairs, load_tensors
+from torchcno.training import Hardware, Pairs, load_tensors
 from torchcno.training.streaming import StreamedPairs
 
 N, SIZE = 50, (4, 6)
@@ -211,3 +211,20 @@ def test_statistics_of_a_stored_set_are_those_of_the_set(path):
         strict=True,
     ):
         assert stored == memory
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_windows_are_copied_into_the_place_that_the_graph_reads(path, tmp_path):
+    hardware, train = Hardware(accelerator="cuda"), open_stored(path, **HOW)[10:]
+    val, memory = Fields.open(path, **HOW)[:10], Fields.open(path, **HOW)[10:]
+    recipe = replace(RECIPE, precision="32")
+    for name, fields in (("memory", memory), ("disk", train)):
+        train_on(network(), fields, val, tmp_path / name, recipe=recipe, hardware=hardware)
+    assert_same(tmp_path / "memory", tmp_path / "disk")
+    small = replace(recipe, window=12)
+    train_on(network(), train, val, tmp_path / "windows", recipe=small, hardware=hardware)
+    on_cpu = Hardware(accelerator="cpu")
+    train_on(network(), train, val, tmp_path / "cpu", recipe=small, hardware=on_cpu)
+    here, there = weights(tmp_path / "windows"), weights(tmp_path / "cpu")
+    for key in (key for key in here if key.startswith("model/")):
+        torch.testing.assert_close(here[key], there[key], rtol=1e-3, atol=1e-4)
