@@ -10,7 +10,6 @@ from torch.optim import SGD, AdamW
 
 from torchcno.arithmetic import LOSS_FACTORS
 from torchcno.models.cno import CNO, CNOConfig
-from torchcno.operators import laid_out
 from torchcno.training.losses import relative_l1_loss
 from torchcno.training.optimizers import make_optimizer
 from torchcno.training.pairs import MixedPrecision
@@ -151,7 +150,7 @@ def operator(boundary: str) -> nn.Module:
     config = CNOConfig(
         size=(32, 32), levels=2, width=16, neck_blocks=2, skip_blocks=2, boundary=boundary
     )
-    return laid_out(CNO(config))
+    return CNO(config)
 
 
 @pytest.mark.gpu

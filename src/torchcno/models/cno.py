@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from torchcno.grids import Layout, Layouts, layout_of_axes, shortened
 from torchcno.models.inputs import axes, check_fields
-from torchcno.operators import Branch
+from torchcno.operators import Branch, lay_channels_last
 from torchcno.operators.activation import Activation, PointwiseActivation
 from torchcno.operators.block import Block, compose
 from torchcno.operators.boundary import BOUNDARIES, Boundaries, boundary_of_axes
@@ -171,7 +171,6 @@ class CNO(nn.Module):
 
     Config: ClassVar[type[CNOConfig]] = CNOConfig
     HALF_FIELDS: ClassVar = True  # fields in float16 cost it no accuracy (docs/performance.md)
-    CHANNELS_LAST: ClassVar = True  # in memory, where it is faster (results/bench-cpu.json)
 
     def __init__(self, config: CNOConfig) -> None:
         super().__init__()
@@ -200,6 +199,7 @@ class CNO(nn.Module):
             _block(config, (wide[k], c(k - 1)), t(k), t(k - 1)) for k in range(1, M + 1)
         )
         self.project = Perceptron(config, (wide[0], config.out_channels), t(0))
+        lay_channels_last(self)  # where it is faster (results/bench-cpu.json)
 
     def forward(
         self, u: Float[Tensor, "batch in_channel *space"]

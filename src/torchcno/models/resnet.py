@@ -1,12 +1,12 @@
 """Convolutional residual network: the generator of CycleGAN, section C.1 of the paper."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.models.inputs import PlaneConfig, check_fields
+from torchcno.operators import lay_channels_last
 from torchcno.selection import option
 
 
@@ -28,7 +28,6 @@ class ResNet(nn.Module):
     """
 
     Config = ResNetConfig
-    CHANNELS_LAST: ClassVar = True  # in memory, where convolutions are faster
 
     def __init__(self, config: ResNetConfig) -> None:
         super().__init__()
@@ -47,6 +46,7 @@ class ResNet(nn.Module):
             *normalised(doubling(2 * c, c)),
             nn.Conv2d(c, config.out_channels, 7, padding=3),
         )
+        lay_channels_last(self)  # where convolutions are faster
 
     def forward(
         self, u: Float[Tensor, "batch in_channels *space"]

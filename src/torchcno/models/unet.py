@@ -1,7 +1,6 @@
 """U-Net (Ronneberger et al., 2015) with a chosen number of channels, section C.1 of the paper."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 from torchcno.models.inputs import PlaneConfig, check_fields
 from torchcno.models.resnet import normalised
+from torchcno.operators import lay_channels_last
 from torchcno.selection import option
 
 LEVELS = 4  # of Ronneberger's network
@@ -38,7 +38,6 @@ class UNet(nn.Module):
     """
 
     Config = UNetConfig
-    CHANNELS_LAST: ClassVar = True  # in memory, where convolutions are faster
 
     def __init__(self, config: UNetConfig) -> None:
         super().__init__()
@@ -51,6 +50,7 @@ class UNet(nn.Module):
         self.up = nn.ModuleList(nn.ConvTranspose2d(2 * c, c, 2, stride=2) for c in widths[:-1])
         self.decoder = nn.ModuleList(two_convolutions(2 * c, c) for c in widths[:-1])
         self.project = nn.Conv2d(config.channels, config.out_channels, 1)
+        lay_channels_last(self)  # where convolutions are faster
 
     def forward(
         self, u: Float[Tensor, "batch in_channels *space"]

@@ -5,7 +5,7 @@ from torchcno.operators.block import Block
 from torchcno.operators.boundary import BOUNDARIES, Boundary
 from torchcno.operators.convolution import Convolution
 from torchcno.operators.filters import Filter, Ideal, LowPass, Nearest, WindowedSinc
-from torchcno.operators.fused.layout import laid_out
+from torchcno.operators.fused.layout import lay_channels_last
 from torchcno.operators.fused.streams import Branch, aside
 from torchcno.operators.resampling import activation_matrices, resampling_matrix
 from torchcno.operators.sigma import SIGMAS, Sigma
@@ -28,6 +28,6 @@ __all__ = [
     "activation_matrices",
     "aside",
     "filtered_activation",
-    "laid_out",
+    "lay_channels_last",
     "resampling_matrix",
 ]

@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 from torchcno.arithmetic import FIELDS, LOSS_FACTORS, Precision
 from torchcno.capture import capturing
 from torchcno.evaluation.timing import wait
-from torchcno.operators import laid_out
+from torchcno.operators import lay_channels_last
 from torchcno.operators.activation import Activation
 from torchcno.operators.sigma import SIGMAS
 from torchcno.problems.problem import Problem
@@ -117,8 +117,8 @@ def _network(way: Way, problem: Problem, batch: Batch) -> nn.Module:
     network = build_model(way.model, problem, **{"size": size, **way.fields})
     if way.activation is not None:
         _replace_activations(network, way.activation)
-    if not way.channels_first:
-        laid_out(network)
+    if way.channels_first:
+        lay_channels_last(network, last=False)
     return network.to(batch.device)
 
 

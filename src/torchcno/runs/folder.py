@@ -36,7 +36,6 @@ from torchcno.evaluation.resolution import Evaluation, ResolutionCurve
 from torchcno.grids import Grid
 from torchcno.locks import locked
 from torchcno.metrics import Mask
-from torchcno.operators import laid_out
 from torchcno.runs.config import RunConfig, check_format, differences, read_tree
 from torchcno.runs.evidence import Examples
 from torchcno.runs.operator import TrainedOperator
@@ -322,7 +321,6 @@ class RunFolder(TrainingFolder):
         weights, _ = load_tensors(weights_path)
         refuse_infinite(weights, weights_path)
         load_into(operator.network, weights, weights_path)
-        laid_out(operator.network)
         return operator.eval().to(device)
 
     def hash_weights(self) -> str:

@@ -27,7 +27,6 @@ from torchcno.evaluation.timing import inference_time
 from torchcno.grids import Grid
 from torchcno.metrics import Mask
 from torchcno.models import MODELS, count_parameters
-from torchcno.operators import laid_out
 from torchcno.runs.config import RunConfig, write_tree
 from torchcno.runs.evaluate import EVALUATED
 from torchcno.runs.folder import Mode, RunFolder, load
@@ -146,7 +145,7 @@ def train_task(
     if not is_first:
         return {}
     device = pick_device(hardware.accelerator)
-    laid_out(operator.to(device).network)  # with several processes it stayed as it was built
+    operator.to(device)
     known, scaling, evaluations = task.fields["train"], operator.error_scaling, []
     with arithmetic(recipe.precision):  # as for the validation error
         for split in splits:

@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
 from torchcno.arithmetic import FIELDS, LOSS_FACTORS, Precision, arithmetic
-from torchcno.operators import aside, laid_out
+from torchcno.operators import aside
 from torchcno.selection import select
 from torchcno.training.augmentation import AUGMENTATIONS, ZEROS, Mover
 from torchcno.training.averaging import (
@@ -503,7 +503,7 @@ def _first_state(
 
     def placed(network: nn.Module) -> nn.Module:
         divided = several and hardware.strategy == "fsdp"
-        return shard(network, device) if divided else laid_out(network.to(device))
+        return shard(network, device) if divided else network.to(device)
 
     half_life = recipe.averaging_half_life
     average = None

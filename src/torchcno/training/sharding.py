@@ -20,6 +20,8 @@ def shard(model: nn.Module, device: torch.device) -> nn.Module:
             "use ddp, which keeps the whole network on every device."
         )
     layers = [m for m in model.modules() if m is model or any(True for _ in m.parameters(False))]
+    # The only layout that FSDP takes.
+    model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     mesh = init_device_mesh(device.type, (torch.distributed.get_world_size(),))
     for layer in reversed(layers):  # what is inside another layer comes before it
         fully_shard(layer, mesh=mesh, reshard_after_forward=True)

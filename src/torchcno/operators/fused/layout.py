@@ -21,14 +21,13 @@ def weight_format(weight: Tensor) -> torch.memory_format:
     return torch.channels_last if last else torch.contiguous_format
 
 
-def laid_out(model: nn.Module) -> nn.Module:
-    """`model` with its weights as it is fastest: channels last, in a plane, where it says so.
+def lay_channels_last(model: nn.Module, last: bool = True) -> None:
+    """Lay the weights for planes with channels last in memory, or with channels first.
 
     Fields take the memory format of the weights that they meet.
     """
-    if getattr(model, "CHANNELS_LAST", False):
-        for weight in model.parameters():
-            if weight.ndim == 4:
-                # A clone: with one channel in, a weight is `contiguous` both ways, as it is.
-                weight.data = weight.data.clone(memory_format=torch.channels_last)
-    return model
+    for weight in model.parameters():
+        if weight.ndim == 4:
+            # A clone: with one channel in, a weight is `contiguous` both ways, as it is.
+            layout = torch.channels_last if last else torch.contiguous_format
+            weight.data = weight.data.clone(memory_format=layout)
