@@ -43,7 +43,6 @@ CHECKED = (
     "torchcno.operators.resampling",
     "torchcno.operators.fused.row_plans",
     "torchcno.operators.fused.streams",
-    "torchcno.operators.fused.remembered",
     "torchcno.operators.fused.windows",
     "torchcno.models",
     "torchcno.problems",

@@ -24,8 +24,8 @@ import torch
 from numba import njit
 from torch import Tensor
 
+from torchcno.constants import remember
 from torchcno.operators.fused.layout import memory_format
-from torchcno.operators.fused.remembered import remember
 from torchcno.operators.fused.windows import find_cells
 from torchcno.operators.sigma import SIGMAS
 

@@ -20,11 +20,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from torchcno.constants import remember
 from torchcno.operators.activation import filtered_activation
 from torchcno.operators.fused import choice, row_plans
 from torchcno.operators.fused.choice import Arithmetic, PerAxis
 from torchcno.operators.fused.layout import memory_format
-from torchcno.operators.fused.remembered import remember
 from torchcno.operators.fused.row_plans import power_of_two
 from torchcno.operators.sigma import SIGMAS
 

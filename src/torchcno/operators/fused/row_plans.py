@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from torchcno.operators.fused.remembered import remember
+from torchcno.constants import remember
 from torchcno.operators.fused.windows import Cells, find_cells
 
 LARGEST_BLOCK = 64  # coarse columns that a program reads
