@@ -76,11 +76,13 @@ def main() -> int:
     """Run the tasks on the cores that there are; 1 if something was lost or silent."""
     parser = argparse.ArgumentParser(prog="python -m validation.faults", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a small share of all tries")
+    parser.add_argument("--only", nargs="+", default=(), help="names of tasks, such as links")
     parser.add_argument("--workers", type=int, default=2, help="processes at a time")
     parser.add_argument("--out", type=Path, help="JSON file of what came out")
     options = parser.parse_args()
     start = time.monotonic()
     tasks = few_tasks() if options.quick else all_tasks()
+    tasks = {name: tasks[name] for name in options.only or tasks}
     with tempfile.TemporaryDirectory() as home:
         counts = run_tasks(make_scene(Path(home)), tasks, options.workers)
     seconds = time.monotonic() - start

@@ -5,6 +5,7 @@ import hashlib
 import inspect
 import json
 import math
+import mmap
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,6 +27,7 @@ Pair = tuple[NDArray[np.float32], NDArray[np.float32]]  # inputs, outputs
 
 AXES = ("z", "y", "x")  # of space, in tensor order; fewer dimensions drop the first ones
 BLOCK = 64  # samples read at a time
+HEAP = b"GCOL\1\0\0\0"  # how a heap of HDF5 begins
 CHECKS = ("sha256", "sha256_description")  # attributes: of the values, of all else
 # Files are whole before they have their names, and never written to again: no one needs HDF5's own
 # locks, which not every file system has.
@@ -169,6 +171,8 @@ def opened(path: Path) -> Iterator[h5netcdf.File]:
         size = os.fstat(raw.fileno()).st_size
         if raw.read(4) != b"\x89HDF":
             raise ValueError(f"{path} is not a NetCDF4 file; {remedy}.")
+        if not heaps_are_whole(raw.fileno()):
+            raise Damaged(f"{path} is damaged (a list in it has no end); {remedy}.")
     try:
         with h5netcdf.File(path, "r", **UNLOCKED) as file:
             if {"problem", "recipe", "sha256"} <= set(file.attrs) and "output" in file.variables:
@@ -183,6 +187,29 @@ def opened(path: Path) -> Iterator[h5netcdf.File]:
         refuse_unread(path, error)
         raise Damaged(f"{path} is damaged ({error}); {remedy}.") from error
     raise ValueError(f"{path} is a NetCDF file, but no data file of torchcno; {remedy}.")
+
+
+def heaps_are_whole(descriptor: int) -> bool:
+    """Whether the heaps of an HDF5 file, where its names lie, can be walked to their ends.
+
+    A heap is a row of objects (number, length), padded to eight bytes; number 0 is what is free,
+    and is the last. HDF5 walks for ever where the free part does not end with the heap.
+    """
+    with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:
+        start = content.find(HEAP)
+        while start >= 0:
+            end = start + int.from_bytes(content[start + 8 : start + 16], "little")
+            place = start + 16
+            if end > len(content):
+                return False
+            while place + 16 <= end:
+                number = int.from_bytes(content[place : place + 2], "little")
+                length = int.from_bytes(content[place + 8 : place + 16], "little")
+                if number == 0 and length != end - place:
+                    return False
+                place = end if number == 0 else place + 16 + -(-length // 8) * 8
+            start = content.find(HEAP, start + 8)
+    return True
 
 
 def refuse_unread(path: Path, error: Exception) -> None:

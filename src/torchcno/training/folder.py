@@ -10,6 +10,7 @@ from torch import Tensor
 from torchcno.disk import (
     append_row,
     create,
+    explained,
     flush_file,
     make_folder,
     make_own_folder,
@@ -124,4 +125,5 @@ class TrainingFolder:
         if best:
             save_tensors(self.weights, best)  # in place of the others: a full disk leaves those
         else:
-            self.weights.unlink(missing_ok=True)
+            with explained(self.weights, "removed"):
+                self.weights.unlink(missing_ok=True)
