@@ -22,8 +22,8 @@ FLAGS = (
 class Browser:
     """One page of a browser."""
 
-    def __init__(self, process: subprocess.Popen[bytes], reading: int, writing: int) -> None:
-        self._process, self._reading, self._writing = process, reading, writing
+    def __init__(self, reading: int, writing: int) -> None:
+        self._reading, self._writing = reading, writing
         self._rest, self._number = b"", 0
         self.events: list[dict[str, Any]] = []
         self._session = ""
@@ -175,9 +175,13 @@ def open_browser(profile: Path) -> Iterator[Browser]:
     os.close(command_out)
     os.close(answer_in)
     try:
-        yield Browser(process, answer_out, command_in)
-    finally:
-        process.terminate()
+        browser = Browser(answer_out, command_in)
+        yield browser
+        with contextlib.suppress(RuntimeError, OSError):  # it may be gone before it answers
+            browser.call("Browser.close")
         process.wait(20)
+    finally:
+        process.kill()
+        process.wait()
         os.close(command_in)
         os.close(answer_out)
