@@ -1,6 +1,8 @@
 """The code in documents runs as it stands, and what documents name exists."""
 
+import json
 import re
+import shlex
 import shutil
 from dataclasses import replace
 from importlib import import_module
@@ -12,15 +14,16 @@ import numpy as np
 import pytest
 
 import torchcno
-from torchcno import PROBLEMS, Normalization, RunConfig, train_run
+from torchcno import PROBLEMS, Fields, Normalization, RunConfig, train_run
 from torchcno.cli import main
 from torchcno.data.rpb_files import ARCHIVES
 from torchcno.metrics import relative_l1
 from torchcno.runs import pretrained
+from torchcno.runs.verdict import read_verdict
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ROOT / "docs"
-FOLDERS = (".", "docs", "validation", "benchmarks")
+FOLDERS = (".", "docs", "docs/examples", "validation", "benchmarks")
 PAGES = {
     str(path.relative_to(ROOT)): path for folder in FOLDERS for path in (ROOT / folder).glob("*.md")
 }
@@ -54,12 +57,55 @@ def test_own_data_and_own_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     test = names["test"]
     scale = relative_l1(test.outputs.mean(0, keepdim=True).expand_as(test.outputs), test.outputs)
     assert relative_l1(names["v"], test.outputs.float()).median() < 0.5 * scale.median()
+    linear = names["linear"](test.inputs, names["best"])
+    assert relative_l1(names["v"], test.outputs.float()).median() < (
+        relative_l1(linear, test.outputs).median()
+    )
     errors = names["result"]["errors"]["test"], names["result"]["mean_field_errors"]["test"]
     learnt, mean = (e["relative_l1_median_percent"]["physical"] for e in errors)
     assert learnt < 0.5 * mean
     assert names["operator"].normalization == Normalization.fit(names["published"]["train"])
     assert names["theirs"].normalization == Normalization(*CONSTANTS.values())
     assert names["theirs"].predict(names["published"]["ood"].inputs).shape == (4, 1, 64, 64)
+
+
+EXAMPLES = {path.stem: path for path in sorted((DOCUMENTS / "examples").glob("*.md"))}
+
+
+def run_page(path: Path) -> dict[str, Any]:
+    """Run the code of a page, Python and commands, in the current folder; the names it made."""
+    names: dict[str, Any] = {"__name__": path.stem}
+    for kind, code in re.findall(r"```(python|sh)\n(.*?)```", path.read_text("utf-8"), re.DOTALL):
+        if kind == "python":
+            exec(compile(code, path.name, "exec"), names)
+            continue
+        for line in code.strip().splitlines():
+            assert main(shlex.split(line)[1:]) == 0, line
+    return names
+
+
+@pytest.mark.usefixtures("as_outside_tests")  # as a reader runs it
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_go_from_a_file_to_predictions(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if name == "large":  # the set takes 16 MB
+        for module in ("sizes", "runs.own", "runs.verdict"):
+            monkeypatch.setattr(f"torchcno.{module}.available_memory", lambda: 14_000_000)
+    names = run_page(EXAMPLES[name])
+    verdicts = {
+        path.parent.name: read_verdict(json.loads(path.read_text()))
+        for path in (tmp_path / "runs").glob("*/result.json")
+    }
+    assert verdicts
+    assert all(verdict is not None and verdict.beats for verdict in verdicts.values()), verdicts
+    if name == "flow":
+        for together, alone in zip(names["both"], names["alone"], strict=True):
+            assert together < 1.2 * alone
+    if name == "large":
+        with pytest.raises(ValueError, match="of memory"):
+            Fields.open("large.h5", inputs="a", outputs="u", layout="periodic", dimension=2)
 
 
 @pytest.mark.usefixtures("as_outside_tests")  # as a reader runs it

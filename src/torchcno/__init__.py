@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torchcno.operators.filters import Ideal, Nearest, WindowedSinc
     from torchcno.operators.inference import for_inference
     from torchcno.problems import PROBLEMS, Problem
+    from torchcno.runs.choose import choose_network, choose_recipe
     from torchcno.runs.config import RunConfig
     from torchcno.runs.evaluate import evaluate_run
     from torchcno.runs.folder import RunFolder, load
@@ -51,6 +52,8 @@ _HOMES = {
     "WindowedSinc": "operators.filters",
     "audit": "evaluation.aliasing",
     "build_model": "runs.presets",
+    "choose_network": "runs.choose",
+    "choose_recipe": "runs.choose",
     "evaluate_run": "runs.evaluate",
     "for_inference": "operators.inference",
     "from_official": "models.official",

@@ -79,7 +79,7 @@ def test_bad_files_are_named(cno, run_folder, tmp_path, inputs):
         (predict("half.nc"), "half.nc is damaged"),
         (predict("many.npy"), "many.npy is an archive of arrays"),
         (predict("no.nc"), "no variable `input`, but other"),
-        (predict("in.txt"), "unknown kind of input file '.txt'"),
+        (predict("in.txt"), "in.txt does not exist"),
         (predict("in.npy", "missing/out.npy"), "missing does not exist"),
     ):
         assert outcome.code == 2

@@ -25,13 +25,17 @@ def predict(
       .npy  an array (sample, channel, y, x)
       .nc   a NetCDF file with a variable `input` of that shape, as `cno generate`
             writes it
+      of a run on your own file: such a file, with the same variables of inputs
 
     examples:
       cno predict runs/p1 input.npy --out output.npy
+      cno predict runs/mine new.nc --out predictions.nc
       cno predict runs/p1 poisson-test-64.nc --out predictions.nc
       cno predict navier-stokes input.nc --out predictions.nc
     """
+    from torchcno.runs.folder import RunFolder
     from torchcno.runs.operator import pick_device
+    from torchcno.runs.own import reading_of
     from torchcno.runs.predict import WRITERS, predict_file
     from torchcno.runs.pretrained import load_pretrained
     from torchcno.runs.ranges import OutOfRange
@@ -40,7 +44,9 @@ def predict(
     refuse_existing(out)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", OutOfRange)
-        shape = predict_file(load_pretrained(run, pick_device(device)), input, out, batch_size)
+        operator, folder = load_pretrained(run, pick_device(device)), RunFolder(run)
+        how = reading_of(folder.config().problem) if folder.config_file.is_file() else None
+        shape = predict_file(operator, input, out, batch_size, how)
     for warning in warned:
         print(f"cno predict: warning: {warning.message}", file=sys.stderr)
     print(f"{out}: outputs of shape {shape}.")

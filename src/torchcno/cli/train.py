@@ -49,6 +49,8 @@ class RunOptions:
     ] = ()
     mask: Annotated[str | None, describe("variable: where outputs count", "everywhere")] = None
     times: Annotated[Numbers, describe("entries of a time axis: 0,-1", "no time axis")] = ()
+    sample: Annotated[str | None, describe("axis of the samples", "the first")] = None
+    dimension: Annotated[int | None, describe("axes of space", "by their names")] = None
     format: Annotated[str | None, describe("of your file", "by its ending")] = None
     split: Annotated[Numbers, describe("samples for train,val,test", "8:1:1")] = ()
     split_seed: Annotated[int, describe("seed of the order before the split")] = 0
@@ -72,7 +74,19 @@ class RunOptions:
 
         if self.is_own:
             return self._resolve_own(names, fields)
-        for option in ("layout", "mask", "times", "format", "split", "val", "test", "ood", "model"):
+        for option in (
+            "layout",
+            "mask",
+            "times",
+            "sample",
+            "dimension",
+            "format",
+            "split",
+            "val",
+            "test",
+            "ood",
+            "model",
+        ):
             if getattr(self, option):
                 raise ValueError(f"--{option} is for your own file; leave it out, or add --data.")
 
@@ -129,6 +143,8 @@ class RunOptions:
             "layout": (self.layout[0] if len(self.layout) == 1 else list(self.layout)) or None,
             "mask": self.mask,
             "times": tuple(self.times) or None,
+            "sample": self.sample,
+            "dimension": self.dimension,
             "format": self.format,
         }
         data = describe_files(

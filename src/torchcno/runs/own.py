@@ -314,6 +314,11 @@ def hash_data(data: OwnData) -> OwnData:
     return replace(data, hashes={name: hash_fields(one) for name, one in open_splits(data).items()})
 
 
+def reading_of(problem: Problem) -> Mapping[str, Any] | None:
+    """How the files of a run were opened; None where they were not the user's."""
+    return problem.source.get("how") if isinstance(problem, OwnData) else None
+
+
 def describe_source(source: Mapping[str, Any]) -> str:
     """Where fields came from, in a few words."""
     files = source.get("files") or {"train": source.get("kept") or "in memory"}

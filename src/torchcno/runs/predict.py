@@ -2,9 +2,11 @@
 
 import io
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +14,7 @@ import xarray
 from torch import Tensor
 from xarray.backends import H5NetCDFStore
 
+from torchcno.data.fields import Fields
 from torchcno.data.files import UNLOCKED, coordinates_of, reserve
 from torchcno.disk import refuse_bomb, replacing, write_atomically
 from torchcno.grids import Grid
@@ -20,13 +23,24 @@ from torchcno.selection import select
 
 
 def predict_file(
-    operator: TrainedOperator, source: Path, target: Path, batch_size: int = 32
+    operator: TrainedOperator,
+    source: Path,
+    target: Path,
+    batch_size: int = 32,
+    how: Mapping[str, Any] | None = None,
 ) -> tuple[int, ...]:
-    """Apply `operator` to the inputs in `source`, outputs to `target`; returns their shape."""
-    read = select(READERS, source.suffix.lower(), "kind of input file")
+    """Apply `operator` to the inputs in `source`, outputs to `target`; returns their shape.
+
+    `how` says how the user's own files are opened (`open_stored`); None: as files of benchmarks.
+    """
     write = select(WRITERS, target.suffix.lower(), "kind of output file")
-    if not source.is_file():
+    if not source.exists():
         raise FileNotFoundError(f"{source} does not exist; name a file of inputs.")
+    read: Callable[[Path], tuple[Tensor, str | None]]
+    if how and source.suffix.lower() != ".npy":
+        read = partial(read_own, how=how)
+    else:
+        read = select(READERS, source.suffix.lower(), "kind of input file")
     if target.exists() and target.samefile(source):
         raise ValueError(f"{target} is the file of inputs itself; give another --out.")
     inputs, problem = read(source)
@@ -38,6 +52,16 @@ def predict_file(
     outputs = operator.predict(inputs, batch_size)
     write(target, outputs, operator.grid.resized(*outputs.shape[2:]))
     return tuple(outputs.shape)
+
+
+def read_own(path: Path, how: Mapping[str, Any]) -> tuple[Tensor, None]:
+    """The inputs of a user's file, opened as the training's was; outputs need not be there."""
+    same = {key: value for key, value in how.items() if key != "mask"}
+    if "inputs" in same:
+        same["outputs"] = same["inputs"]
+    if "times" in same:
+        same["times"] = (same["times"][0], same["times"][0])
+    return Fields.open(path, **same).inputs, None
 
 
 def read_array(path: Path) -> tuple[Tensor, None]:
