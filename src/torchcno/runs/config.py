@@ -218,6 +218,10 @@ def _deciding(config: RunConfig) -> dict[str, Any]:
         flat |= {f"{key}.{name}".rstrip("."): value for name, value in fields.items()}
     for name in EITHER_WAY:
         del flat[f"train.{name}"]
+    if flat["train.precision"] in ("tf32", "fp16-mixed"):
+        flat["train.precision"] = (
+            "auto"  # which comes to one of them, by the network and the device
+        )
     flat.pop("problem.source", None)  # wherever the data lie now, their hashes say what they are
     return flat
 

@@ -45,4 +45,5 @@ def test_margins_on_the_gpu(boundaries, memory_format, dtype):
     assert torch.equal(ours, theirs)
     dy = torch.randn_like(ours)
     (a,), (b,) = (torch.autograd.grad(y, x, dy) for y in (ours, theirs))
-    torch.testing.assert_close(a, b, rtol=1e-3 if dtype is torch.float16 else 1e-6, atol=1e-6)
+    # The definition adds up in float16, the program rounds once.
+    torch.testing.assert_close(a, b, rtol=0, atol=4e-3 if dtype is torch.float16 else 1e-6)
