@@ -135,9 +135,9 @@ ALWAYS: dict[str, dict[str, Any]] = {
     "galerkin-transformer": {"loss": "weighted-l2", "schedule": "one-cycle", "patience": None},
 }
 
-# What runs on an H200 found better than the paper's numbers (docs/training.md). Fields are scaled so
-# that zero stays zero, batches are moved by the problem's symmetries, and predictions are averaged
-# over them. Batch norm keeps its statistics in the second half, but on navier-stokes.
+# What runs on an H200 found better than the paper's numbers (docs/training.md). Fields are scaled
+# so that zero stays zero, batches are moved by the problem's symmetries, and predictions are
+# averaged over them. Batch norm keeps its statistics in the second half, but on navier-stokes.
 _FOUND = {"optimizer": "muon", "learning_rate": 4e-3, "normalization": "symmetric",
           "symmetric_predictions": True}
 _HELD = {**_FOUND, "frozen_statistics": 0.5}
