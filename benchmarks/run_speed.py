@@ -15,7 +15,6 @@ from pathlib import Path
 import torch
 
 from torchcno.arithmetic import FIELDS, LOSS_FACTORS, Precision, arithmetic
-from torchcno.operators import laid_out
 from torchcno.runs.config import RunConfig
 from torchcno.runs.presets import build_model
 from torchcno.training.loop import Epoch, fit
@@ -43,7 +42,7 @@ def milliseconds(work: Callable[[], object]) -> float:
 
 def time_step(precision: Precision, optimizer: str) -> float:
     with arithmetic(precision):
-        network = laid_out(build_model("cno", "navier-stokes", preset="best").to(DEVICE)).train()
+        network = build_model("cno", "navier-stokes", preset="best").to(DEVICE).train()
         moves = make_optimizer(optimizer, network, 1e-4, 1e-6, DEVICE)
         trained = MixedPrecision(network, FIELDS.get(precision))
         factor = LOSS_FACTORS.get(precision, 1.0)
