@@ -23,7 +23,7 @@ def test_an_operator_comes_back_as_it_was(tiny_run, tmp_path):
     again = TrainedOperator.from_pretrained(tmp_path / "hub")
     assert again.description() == operator.description()
     u = torch.randn(2, 1, 32, 32)
-    torch.testing.assert_close(again.predict(u), operator.predict(u), rtol=0, atol=0)
+    torch.testing.assert_close(again.apply_to(u), operator.apply_to(u), rtol=0, atol=0)
 
 
 def test_the_files_are_what_the_hub_reads(tiny_run, tmp_path):
