@@ -124,10 +124,7 @@ class OwnData(Problem):
         """The fields of a split, where they lie, if they are those that the run began with."""
         select(dict.fromkeys(SPLITS), split, "split")
         if split not in self.counts:
-            raise ValueError(
-                f"{self.label} has no {split} samples; use {', '.join(self.counts)}, or give some: "
-                f"cno evaluate RUN --data FILE."
-            )
+            raise ValueError(f"{self.label} has no {split} samples; use {', '.join(self.counts)}.")
         opened = open_splits(self)[split]
         found = hash_fields(opened) if split in self.hashes else ""
         if self.hashes.get(split, "") != found:
