@@ -93,6 +93,11 @@ def tiny_config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
             epochs=2,
             samples=8,
             batch_size=4,
+            learning_rate=1e-3,
+            optimizer="adamw",
+            normalization=None,  # as published
+            augmentation="none",
+            frozen_statistics=0.0,
             evaluate_every=1,
             checkpoint_every=0,
         ),

@@ -85,6 +85,7 @@ def run_page(path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("as_outside_tests")  # as a reader runs it
+@pytest.mark.filterwarnings("ignore:.*channel 1 is:torchcno.data.statistics.OddData")  # flow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_go_from_a_file_to_predictions(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

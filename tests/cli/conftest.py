@@ -67,6 +67,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         "--train.samples": 8,
         "--train.batch_size": 4,
         "--train.evaluate_every": 1,
+        "--train.symmetric_predictions": False,
     }
     return ["poisson", "cno", *(str(word) for option in options.items() for word in option)]
 

@@ -24,8 +24,8 @@ def test_options_reach_the_configuration(run_folder):
     assert (config.problem.name, config.problem.K, config.model) == ("poisson", 4, "cno")
     assert (config.architecture.width, config.architecture.size) == (4, (24, 24))
     assert (config.train.epochs, config.train.samples) == (2, 8)
-    # What was not said: the preset's schedule, the paper's rate, the preset's boundary.
-    assert (config.train.schedule, config.train.learning_rate) == ("cosine", 1e-3)
+    # What was not said: the preset's schedule, its rate for this problem, and its boundary.
+    assert (config.train.schedule, config.train.learning_rate) == ("cosine", 4e-3)
     assert (config.preset, config.architecture.boundary) == ("best", "zero")
 
 

@@ -146,7 +146,6 @@ def test_an_average_over_a_group_is_equivariant_to_rounding(group):
     largest = 0.0
     for move in GROUPS[group](u.shape[2:], 1):
         numbers = torch.tensor([*chain(*move)])
-        assert torch.equal(mover.back(mover(u, everyone, numbers), numbers), u)
         moved = average_over_group(network, mover(u, everyone, numbers), group)
         torch.testing.assert_close(moved, mover(v, everyone, numbers), rtol=0, atol=1e-12)
         single = network(mover(u, everyone, numbers)) - mover(alone, everyone, numbers)

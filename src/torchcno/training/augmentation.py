@@ -12,7 +12,7 @@ every batch differently.
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import chain, permutations, product
+from itertools import permutations, product
 from typing import NamedTuple
 
 import torch
@@ -132,7 +132,7 @@ def exchange_group(space: torch.Size, channels: int) -> list[Move]:
             "points along every axis."
         )
     d = len(space)
-    return [Move(axes, [0] * d, [0] * d, [0] * channels) for axes in permutations(range(d))]
+    return [Move(list(axes), [0] * d, [0] * d, [0] * channels) for axes in permutations(range(d))]
 
 
 def reflection_group(space: torch.Size, channels: int) -> list[Move]:
@@ -157,15 +157,25 @@ def average_over_group(
     network: Callable[[Tensor], Tensor], u: Float[Tensor, "batch channel *space"], group: str
 ) -> Float[Tensor, "batch out_channel *space"]:
     """(1/|G|) Σ_g g⁻¹ N(g u), which has every symmetry of the group `GROUPS[group]` exactly."""
-    space = u.shape[2:]
-    mover, everyone = Mover(space, u.device, ZEROS.get(group, 0.0)), torch.arange(len(u))
-    moves = select(GROUPS, group, "group of symmetries")(space, u.shape[1])
-    predictions = []
+    moves = select(GROUPS, group, "group of symmetries")(u.shape[2:], u.shape[1])
+    zero, predictions = ZEROS.get(group, 0.0), []
     for move in moves:
-        numbers = torch.tensor([*chain(*move)], device=u.device)
-        v = network(mover(u, everyone.to(u.device), numbers))
-        predictions.append(mover.back(v, numbers))
+        order = [2 + move.axes.index(axis) for axis in range(len(move.axes))]
+        back = [2 + axis for axis in move.axes]
+        mirrored = [2 + axis for axis, mirrors in enumerate(move.mirrored) if mirrors]
+        moved = _turned(u.flip(mirrored).permute(0, 1, *order).contiguous(), move, zero)
+        v = _turned(network(moved), move, zero)
+        predictions.append(v.permute(0, 1, *back).flip(mirrored))
     return torch.stack(predictions).mean(0)
+
+
+def _turned(fields: Tensor, move: Move, zero: float) -> Tensor:
+    """2 · zero − f for the channels that change sign; further ones change as the last."""
+    if not any(move.turned):
+        return fields
+    turned = [*move.turned, *[move.turned[-1]] * fields.shape[1]][: fields.shape[1]]
+    one = fields.split(1, dim=1)
+    return torch.cat([2 * zero - f if t else f for f, t in zip(one, turned, strict=True)], dim=1)
 
 
 class Mover:
@@ -195,19 +205,6 @@ class Mover:
         if fields.dtype != torch.bool:
             moved = torch.where(turned[:channels, None] == 1, 2 * self.zero - moved, moved)
         return moved.view(len(batch), *fields.shape[1:])
-
-    def back(
-        self, fields: Float[Tensor, "batch channel *space"], numbers: Int[Tensor, " number"]
-    ) -> Float[Tensor, "batch channel *space"]:
-        """What `fields` were before they were moved by `numbers`."""
-        source, turned = self._read(numbers)
-        channels = fields.shape[1]
-        if channels > len(turned):  # outputs with more channels than inputs change as the last
-            turned = torch.cat([turned, turned[-1:].expand(channels - len(turned))])
-        values = torch.empty_like(fields.flatten(2))
-        values[:, :, source] = fields.flatten(2)
-        sign = turned[:channels, None] == 1
-        return torch.where(sign, 2 * self.zero - values, values).view(fields.shape)
 
     def _read(self, numbers: Int[Tensor, " number"]) -> tuple[Tensor, Tensor]:
         """Where every point of the moved field comes from, and the channels that change sign."""

@@ -92,16 +92,12 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_options(self)
-        if self.symmetric_predictions and self.augmentation not in GROUPS:
-            raise ValueError(
-                f"symmetric_predictions averages over the symmetries of an augmentation, and "
-                f"{self.augmentation!r} is no small group; use augmentation {', '.join(GROUPS)}."
-            )
 
     @property
     def group(self) -> str | None:
         """The symmetries over which predictions are averaged; None: they are not."""
-        return self.augmentation if self.symmetric_predictions else None
+        few = self.symmetric_predictions and self.augmentation in GROUPS
+        return self.augmentation if few else None
 
 
 def learning_rate(recipe: Recipe, time: float) -> float:
