@@ -1,5 +1,4 @@
 import math
-from itertools import chain
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from torchcno.problems.darcy import Darcy
 from torchcno.problems.poisson import Poisson
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.plain import from_plain
-from torchcno.training.augmentation import GROUPS, Mover
+from torchcno.training.augmentation import GROUPS, move_back, move_by
 
 UNIT = Frame(((0.0, 1.0), (0.0, 1.0)))
 
@@ -84,10 +83,8 @@ def test_solutions_have_the_symmetries_that_doubt_is_measured_by(untrained, name
     space = states.shape[2:]
     group = GROUPS[untrained(problem, 24).symmetry](space, states.shape[1])
     assert len(group) > 1
-    mover, first = Mover(space, states.device), torch.zeros(1, dtype=torch.long)
     for move in group:
-        numbers = torch.tensor([*chain(*move)])
-        image = mover.back(problem.solve(mover(states, first, numbers)), numbers)
+        image = move_back(problem.solve(move_by(states, move)), move)
         assert torch.allclose(image, solved, atol=tolerance * float(solved.abs().max()))
 
 

@@ -12,6 +12,8 @@ from torchcno.training.augmentation import (
     average_over_group,
     axis_exchange,
     flow_reflection,
+    move_back,
+    move_by,
     odd_square_symmetry,
     square_symmetry,
     translation,
@@ -146,6 +148,8 @@ def test_an_average_over_a_group_is_equivariant_to_rounding(group):
     largest = 0.0
     for move in GROUPS[group](u.shape[2:], 1):
         numbers = torch.tensor([*chain(*move)])
+        assert torch.equal(move_by(u, move, mover.zero), mover(u, everyone, numbers))
+        assert torch.equal(move_back(move_by(u, move), move), u)
         moved = average_over_group(network, mover(u, everyone, numbers), group)
         torch.testing.assert_close(moved, mover(v, everyone, numbers), rtol=0, atol=1e-12)
         single = network(mover(u, everyone, numbers)) - mover(alone, everyone, numbers)

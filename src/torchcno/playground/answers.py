@@ -5,7 +5,6 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -20,7 +19,7 @@ from torchcno.problems.darcy import Darcy
 from torchcno.runs.folder import RunFolder
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.plain import convert, from_plain
-from torchcno.training.augmentation import GROUPS, Mover
+from torchcno.training.augmentation import GROUPS, move_back, move_by
 
 FRACTIONS = (0.375, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0)  # of the training resolution
 COARSEST, FINEST = 16, 256
@@ -187,18 +186,15 @@ class Playground:
         inputs = self._seen(self._problem(view), self._state(view), view.resolution).float()
         if self.symmetry is None:
             return Reply()
-        space = inputs.shape[2:]
-        group = GROUPS[self.symmetry](space, inputs.shape[1])
-        mover, first = Mover(space, inputs.device), torch.zeros(1, dtype=torch.long)
-        moves = [torch.tensor([*chain(*move)]) for move in group]
-        moved = torch.cat([mover(inputs, first, move) for move in moves])
+        moves = GROUPS[self.symmetry](inputs.shape[2:], inputs.shape[1])
+        moved = torch.cat([move_by(inputs, move) for move in moves])
         found: dict[str, Plane] = {}
         for i, operator in enumerate(self.networks.values()):
             try:
                 answers = finite(without_average(operator).apply_to(moved)).split(1)
             except ValueError:
                 continue  # `answer` says why
-            images = [mover.back(v, move) for v, move in zip(answers, moves, strict=True)]
+            images = [move_back(v, move) for v, move in zip(answers, moves, strict=True)]
             found[f"doubt {i}"] = torch.cat(images).std(0, correction=0, keepdim=True)
         return Reply(found)
 

@@ -158,15 +158,29 @@ def average_over_group(
 ) -> Float[Tensor, "batch out_channel *space"]:
     """(1/|G|) Σ_g g⁻¹ N(g u), which has every symmetry of the group `GROUPS[group]` exactly."""
     moves = select(GROUPS, group, "group of symmetries")(u.shape[2:], u.shape[1])
-    zero, predictions = ZEROS.get(group, 0.0), []
-    for move in moves:
-        order = [2 + move.axes.index(axis) for axis in range(len(move.axes))]
-        back = [2 + axis for axis in move.axes]
-        mirrored = [2 + axis for axis, mirrors in enumerate(move.mirrored) if mirrors]
-        moved = _turned(u.flip(mirrored).permute(0, 1, *order).contiguous(), move, zero)
-        v = _turned(network(moved), move, zero)
-        predictions.append(v.permute(0, 1, *back).flip(mirrored))
+    zero = ZEROS.get(group, 0.0)
+    predictions = [move_back(network(move_by(u, move, zero)), move, zero) for move in moves]
     return torch.stack(predictions).mean(0)
+
+
+def move_by(
+    u: Float[Tensor, "batch channel *space"], move: Move, zero: float = 0.0
+) -> Float[Tensor, "batch channel *space"]:
+    """g u for an element g of a group, which shifts nothing."""
+    order = [2 + list(move.axes).index(axis) for axis in range(len(move.axes))]
+    return _turned(u.flip(_mirrored(move)).permute(0, 1, *order).contiguous(), move, zero)
+
+
+def move_back(
+    v: Float[Tensor, "batch channel *space"], move: Move, zero: float = 0.0
+) -> Float[Tensor, "batch channel *space"]:
+    """g⁻¹ v, the inverse of `move_by`."""
+    order = [2 + axis for axis in move.axes]
+    return _turned(v, move, zero).permute(0, 1, *order).flip(_mirrored(move))
+
+
+def _mirrored(move: Move) -> list[int]:
+    return [2 + axis for axis, mirrors in enumerate(move.mirrored) if mirrors]
 
 
 def _turned(fields: Tensor, move: Move, zero: float) -> Tensor:
