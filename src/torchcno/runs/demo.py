@@ -43,6 +43,7 @@ TRAINING: dict[str, Any] = {
     "learning_rate": 4e-3,
     "warmup": 0.05,
     "averaging_half_life": 1,
+    "frozen_statistics": 0.0,  # a short run has nothing to freeze
 }
 
 
@@ -92,8 +93,8 @@ class Tour:
         }
         filtered, bare = (t.error for t in self.translations if t.name != "ideal filters")
         return [
-            Check("test error", errors["test"], 0.8, 2.5, " %"),
-            Check("error out of distribution", errors["ood"], 1.0, 4.0, " %"),
+            Check("test error", errors["test"], 0.2, 1.2, " %"),
+            Check("error out of distribution", errors["ood"], 0.3, 2.0, " %"),
             Check("the filters' gain in translation error", bare / filtered, 3.0, 15.0, " ×"),
         ]
 
