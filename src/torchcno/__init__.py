@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from torchcno.data.generate import generate
     from torchcno.data.normalization import Normalization
     from torchcno.data.opening import open_stored
+    from torchcno.data.trajectories import Trajectories
     from torchcno.evaluation.aliasing import Audit, audit
     from torchcno.grids import Grid
     from torchcno.models import MODELS
@@ -49,6 +50,7 @@ _HOMES = {
     "RunConfig": "runs.config",
     "RunFolder": "runs.folder",
     "TrainedOperator": "runs.operator",
+    "Trajectories": "data.trajectories",
     "WindowedSinc": "operators.filters",
     "audit": "evaluation.aliasing",
     "build_model": "runs.presets",
