@@ -43,7 +43,7 @@ def test_bad_words_are_named(cno, tmp_path):
     assert "one problem, or --all" in cno("generate", "poisson", "--all").err
     assert "did you mean 'train'?" in cno("generate", "poisson", "--split", "trian").err
     assert (
-        "Perhaps you meant: --problem.K INT modes per axis (default: 16) --problem.r"
+        "Perhaps you meant: --problem.K N modes per axis (default: 16) --problem.r"
         in cno("generate", "poisson", "--problem.t", 3).err
     )
     (tmp_path / "file").write_text("not a folder")

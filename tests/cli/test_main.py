@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 
@@ -18,6 +19,7 @@ def test_every_verb_has_help_with_an_example(cno, verb):
     assert outcome.code == 0
     assert f"  cno {verb}" in outcome.out.split("examples:")[1]
     assert max(map(len, outcome.out.splitlines())) <= 80
+    assert not re.search(r"\b(INT|FLOAT|STR|BOOL|None|False)\b", outcome.out)  # Python's words
 
 
 def test_a_mistyped_verb_is_answered_with_the_nearest(cno):

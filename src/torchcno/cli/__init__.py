@@ -29,15 +29,17 @@ class Stop(Exception):  # noqa: N818
 USAGE = """\
 usage: cno VERB ...
 
-Learn solution operators of PDEs with Convolutional Neural Operators.
+Learn solution operators of partial differential equations (PDEs).
+
+New here? `cno demo` shows all of it in a few minutes. Then train on your file:
+
+  cno train --data mine.nc --inputs a --outputs u --out runs/mine
+  cno evaluate runs/mine --picture samples.png
+  cno predict runs/mine new.nc --out predictions.nc
 
 {verbs}
 
-`cno VERB --help` explains a verb. A first session:
-
-  cno demo
-  cno train poisson cno --out runs/p1 --train.epochs 100
-  cno evaluate runs/p1 --resolutions 32,64,128
+`cno VERB --help` explains a verb, with examples.
 
 options:
   --version  print the version
@@ -106,7 +108,7 @@ def run(words: Sequence[str]) -> int | None:
     """Do what `words` ask for."""
     if words[0] in ("-h", "--help", "help"):
         summaries = {verb: str(find_verb(verb).__doc__).partition("\n")[0] for verb in VERBS}
-        verbs = "\n".join(f"  {verb:<9} {summary}" for verb, summary in summaries.items())
+        verbs = "\n".join(f"  {verb:<10} {summary}" for verb, summary in summaries.items())
         print(USAGE.format(verbs=verbs), end="")
     elif words[0] == "--version":
         print(f"torchcno {version('torchcno')}")

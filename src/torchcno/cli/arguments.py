@@ -20,6 +20,7 @@ import yaml
 from tyro.constructors import (
     ConstructorRegistry,
     PrimitiveConstructorSpec,
+    PrimitiveTypeInfo,
     StructConstructorSpec,
     StructFieldSpec,
     StructTypeInfo,
@@ -33,11 +34,12 @@ PICTURES = (".png", ".pdf", ".svg", ".jpg")  # what figures are written as
 DEVICES = "auto|cpu|cuda"
 HELP = {"-h", "--help"}
 UNREAD = {  # how tyro says that a word is of another type, and what to give
-    r"no type matching INT could .*? \[(.*?)\]": "a whole number",
-    r"no type matching FLOAT could .*? \[(.*?)\]": "a number",
+    r"no type matching N could .*? \[(.*?)\]": "a whole number",
+    r"no type matching X could .*? \[(.*?)\]": "a number",
     r"invalid literal for int\(\) with base 10: (.*)": "a whole number",
     r"could not convert string to float: (.*)": "a number",
 }
+VALUES = {int: "N", float: "X", str: "NAME", Path: "PATH", bool: "true|false"}  # as help shows them
 STYLE = (
     tyro.conf.DisallowNone,
     tyro.conf.FlagCreatePairsOff,
@@ -48,7 +50,11 @@ STYLE = (
 
 def describe(help: str, default: str | None = None, metavar: str | None = None) -> Any:
     """What help says of an option, for its annotation: `default` holds where it is left out."""
-    hint = None if default is None else f"(default: {default})"
+
+    def hint(value: str) -> str:
+        shown = value if default is None else default
+        return "" if shown in ("", "False") else f"(default: {shown})"
+
     return tyro.conf.arg(help=help, help_behavior_hint=hint, metavar=metavar)
 
 
@@ -61,14 +67,14 @@ def _read_numbers(words: list[str]) -> tuple[int, ...]:
 
 Run = Annotated[Path, describe("folder of the run")]
 NamedRun = Annotated[Path, describe("folder of the run, or a name such as poisson")]
-Runs = Annotated[tuple[Path, ...], describe("folders of the runs", "one or more")]
-Device = Annotated[str, describe("where to compute: auto, cpu or cuda")]
+Runs = Annotated[tuple[Path, ...], describe("folders of one or more runs", "")]
+Device = Annotated[str, describe("where to compute: auto, cpu or cuda", metavar="DEVICE")]
 Strings = tyro.conf.UseAppendAction[tuple[str, ...]]  # an option that may be repeated
 Numbers = Annotated[
     tuple[int, ...],
     PrimitiveConstructorSpec(1, "N,N,...", _read_numbers, lambda it: True, lambda it: [str(it)]),
 ]
-Data = Annotated[Path | None, describe("folder of data files", "as in training")]
+Data = Annotated[Path | None, describe("folder of data files", "as in training", "FOLDER")]
 Names = Annotated[
     tuple[str, ...],
     PrimitiveConstructorSpec(
@@ -79,7 +85,7 @@ Names = Annotated[
         lambda it: [str(it)],
     ),
 ]
-Json = Annotated[Path | None, describe("write all numbers to this JSON file", "no file")]
+Json = Annotated[Path | None, describe("write all numbers to this JSON file", "", "FILE")]
 
 
 class _Fields(dict[str, Any]):
@@ -121,6 +127,7 @@ def call(words: Sequence[str]) -> int | None:
 def parse(what: Any, prog: str, **how: Any) -> Any:
     """What tyro makes of options; those that it does not take are a ValueError of one line."""
     told = io.StringIO()
+    how.setdefault("registry", _registry({}))
     try:
         with contextlib.redirect_stderr(told):
             return tyro.cli(what, prog=prog, config=STYLE, **how)
@@ -173,6 +180,16 @@ def _registry(sections: Mapping[str, Any]) -> ConstructorRegistry:
     """Rules by which `Fields` has an option for every field of the dataclasses in `sections`."""
     registry = ConstructorRegistry()
 
+    @registry.primitive_rule
+    def values_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+        kind = info.type
+        if kind not in VALUES or kind is bool:
+            return None
+        read = functools.partial(_read_value, kind)
+        return PrimitiveConstructorSpec(
+            1, VALUES[kind], read, lambda it: isinstance(it, kind), lambda it: [str(it)]
+        )
+
     @registry.struct_rule
     def fields_rule(info: StructTypeInfo) -> StructConstructorSpec | None:
         if info.type is _Fields:
@@ -199,6 +216,10 @@ def _registry(sections: Mapping[str, Any]) -> ConstructorRegistry:
     return registry
 
 
+def _read_value(kind: type, words: list[str]) -> Any:
+    return kind(words[0])
+
+
 def _field_specs(where: str, config: Any, prefix: str = "") -> Iterator[StructFieldSpec]:
     """An option for every field of `config`, and for the fields of the dataclasses it holds."""
     hints = get_type_hints(type(config))
@@ -209,7 +230,7 @@ def _field_specs(where: str, config: Any, prefix: str = "") -> Iterator[StructFi
         metavar = "|".join(field.metadata.get("choices", ())) or _metavar(hint)
         read = partial(_read_word, f"{where}.{name}", hint)
         word = PrimitiveConstructorSpec(1, metavar, read, lambda it: True, lambda it: [str(it)])
-        shown = "null" if value is None else str(getattr(value, "kind", to_plain(value)))
+        shown = _show(getattr(value, "kind", to_plain(value)))
         kind: Any = Annotated[Any, word, describe(field.metadata.get("help", ""), shown)]
         yield StructFieldSpec(name, kind, value)
         if dataclasses.is_dataclass(value):
@@ -218,7 +239,9 @@ def _field_specs(where: str, config: Any, prefix: str = "") -> Iterator[StructFi
 
 def _read_word(name: str, hint: Any, words: list[str]) -> _Given:
     """The value of the field `name`, read as in a configuration file."""
-    plain = words[0]
+    word = plain = words[0]
+    if "," in word and word[0] not in "[{":
+        words = [f"[{word}]"]  # 48,64 is what one types
     with contextlib.suppress(yaml.YAMLError):
         plain = yaml.safe_load(words[0])
     with contextlib.suppress(ValueError):  # to YAML, `32` and `off` are no names
@@ -234,12 +257,20 @@ def _metavar(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return "|".join(map(str, arguments))
     if get_origin(hint) in (Union, types.UnionType):
-        return "|".join(map(_metavar, arguments))
+        kinds = [_metavar(kind) for kind in arguments if kind is not type(None)]
+        return "X" if set(kinds) == {"N", "X"} else "|".join(kinds)
     if get_origin(hint) is tuple:
         return f"[{_metavar(arguments[0])},...]"
     if dataclasses.is_dataclass(hint):
         return _metavar(get_type_hints(hint)["kind"])
-    return "null" if hint is type(None) else getattr(hint, "__name__", "value").upper()
+    return VALUES.get(hint, "VALUE")
+
+
+def _show(value: Any) -> str:
+    """A default as one would write it."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return ",".join(map(_show, value)) if isinstance(value, list) else str(value)
 
 
 def refuse_existing(path: Path) -> None:

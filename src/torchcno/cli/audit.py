@@ -30,13 +30,15 @@ def audit(
     runs: Runs,
     /,
     *,
-    threshold: Annotated[float, describe("the largest error allowed")] = 0.01,
-    samples: Annotated[int, describe("inputs to look at")] = 4,
-    split: Annotated[str | None, describe("where they come from: val, test, ...", "test")] = None,
-    resolutions: Annotated[Numbers, describe("points per axis", "1/2 to 2 times training's")] = (),
-    symmetries: Annotated[bool, describe("tell which symmetries the data have, instead")] = False,
+    threshold: Annotated[float, describe("fail if an error is larger than this")] = 0.01,
+    samples: Annotated[int, describe("samples to look at")] = 4,
+    split: Annotated[str | None, describe("which samples: train, val, test or ood", "test")] = None,
+    resolutions: Annotated[
+        Numbers, describe("points per axis to compare", "half to twice as trained")
+    ] = (),
+    symmetries: Annotated[bool, describe("tell which symmetries the data have, and stop")] = False,
     json: Json = None,
-    plot: Annotated[Path | None, describe("draw the runs side by side", "no picture")] = None,
+    plot: Annotated[Path | None, describe("draw the runs side by side", "", "FILE")] = None,
     data: Data = None,
     device: Device = "auto",
 ) -> int:

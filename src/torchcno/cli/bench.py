@@ -19,9 +19,13 @@ TITLES = {
 def bench(
     *,
     device: Device = "auto",
-    out: Annotated[Path | None, describe("write all numbers to this file", "no file")] = None,
-    seconds: Annotated[float | None, describe("to measure", "50 on cuda, 180 on cpu")] = None,
-    only: Annotated[str, describe("sections, rows or patterns of rows: A,B", "everything")] = "",
+    out: Annotated[Path | None, describe("write all numbers to this file", "", "FILE")] = None,
+    seconds: Annotated[
+        float | None, describe("how long to measure", "50 on cuda, 180 on cpu")
+    ] = None,
+    only: Annotated[
+        str, describe("measure these alone: fused,no-filters", "everything", "A,B")
+    ] = "",
 ) -> None:
     """Measure speed and memory of networks and solvers, side by side.
 

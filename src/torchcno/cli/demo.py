@@ -8,7 +8,12 @@ from torchcno.cli.arguments import describe
 from torchcno.cli.terminal import show_errors, show_table
 
 
-def demo(*, out: Annotated[Path, describe("folder for all of it")] = Path("demo")) -> None:
+def demo(
+    *,
+    out: Annotated[Path, describe("folder for data, run and page", metavar="FOLDER")] = Path(
+        "demo"
+    ),
+) -> None:
     """Take the tour: make data, train, evaluate and draw.
 
     It makes Poisson data, trains a small CNO, evaluates it in and out of

@@ -29,16 +29,18 @@ def evaluate(
     runs: Runs,
     /,
     *,
-    split: Annotated[Strings, describe("train, val, test or ood; repeatable", "test and ood")] = (),
-    resolutions: Annotated[Numbers, describe("points per axis", "as in training")] = (),
-    samples: Annotated[int | None, describe("samples per split", "the paper's number")] = None,
+    split: Annotated[
+        Strings, describe("train, val, test or ood; may be repeated", "test, ood")
+    ] = (),
+    resolutions: Annotated[Numbers, describe("points per axis to evaluate on", "as trained")] = (),
+    samples: Annotated[int | None, describe("samples per split", "all of them")] = None,
     save: Annotated[
-        Path | None, describe("write every sample to this NetCDF file", "no file")
+        Path | None, describe("write samples and predictions to this NetCDF file", "", "FILE")
     ] = None,
     json: Json = None,
-    plot: Annotated[Path | None, describe("draw error against resolution", "no picture")] = None,
-    spectra: Annotated[Path | None, describe("draw spectra of one split", "no picture")] = None,
-    picture: Annotated[Path | None, describe("draw samples of one split", "no picture")] = None,
+    plot: Annotated[Path | None, describe("draw error against resolution", "", "FILE")] = None,
+    spectra: Annotated[Path | None, describe("draw spectra of one split", "", "FILE")] = None,
+    picture: Annotated[Path | None, describe("draw samples of one split", "", "FILE")] = None,
     data: Data = None,
     device: Device = "auto",
 ) -> None:

@@ -11,16 +11,18 @@ def export(
     /,
     *,
     out: Annotated[Path, describe("file to write (onnx, pt2), or folder (hub, --half)")],
-    format: Annotated[str | None, describe("onnx, pt2 or hub", "none: give --half")] = None,
-    half: Annotated[bool, describe("a run folder in half precision, in place of a format")] = False,
-    size: Annotated[Numbers, describe("points per axis of the file's grid", "as trained")] = (),
+    format: Annotated[str | None, describe("what to write; see below", "", "onnx|pt2|hub")] = None,
+    half: Annotated[
+        bool, describe("write a run folder of half the size, in place of a format")
+    ] = False,
+    size: Annotated[Numbers, describe("points per axis of the exported grid", "as trained")] = (),
     upload: Annotated[
-        str | None, describe("send the hub folder there, as in user/name", "nowhere")
+        str | None, describe("send the hub folder to this repository", "", "USER/NAME")
     ] = None,
     data: Data = None,
     device: Device = "auto",
 ) -> None:
-    """Write a trained run for programs that do not have torchcno, or to be shared.
+    """Write a trained run for ONNX, PyTorch or the Hugging Face Hub.
 
       onnx    one file for onnxruntime (pip install 'torchcno[export]')
       pt2     one file for PyTorch alone

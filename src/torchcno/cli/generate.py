@@ -12,22 +12,26 @@ from torchcno.cli.terminal import Move, progress_bars
 
 def generate(
     problem: Annotated[
-        str | None, describe("what to solve; `cno problems` lists them", "--all")
+        str | None, describe("problem to solve; `cno problems` lists them", "")
     ] = None,
     /,
     *,
-    all: Annotated[bool, describe("every problem, at the paper's sizes")] = False,
-    split: Annotated[Strings, describe("train, val, test or ood; repeatable", "all four")] = (),
+    all: Annotated[bool, describe("solve every problem, at the paper's sizes")] = False,
+    split: Annotated[
+        Strings, describe("train, val, test or ood; may be repeated", "all four")
+    ] = (),
     samples: Annotated[int | None, describe("samples per split", "the paper's number")] = None,
     resolution: Annotated[int | None, describe("points per axis", "the paper's number")] = None,
-    seed: Annotated[int, describe("another seed makes other samples")] = 0,
-    out: Annotated[Path | None, describe("folder of the files", "the data folder")] = None,
-    workers: Annotated[int | None, describe("processes", "one per core")] = None,
-    device: Annotated[str, describe("where the PDE is solved: cpu or cuda")] = "cpu",
-    overwrite: Annotated[bool, describe("replace a file of other options")] = False,
+    seed: Annotated[int, describe("seed of the random inputs")] = 0,
+    out: Annotated[
+        Path | None, describe("folder for the files", "the cache folder", "FOLDER")
+    ] = None,
+    workers: Annotated[int | None, describe("processes at a time", "one per core")] = None,
+    device: Annotated[str, describe("where the equation is solved", metavar="cpu|cuda")] = "cpu",
+    overwrite: Annotated[bool, describe("replace a file that was made with other options")] = False,
     fields: Fields,
 ) -> None:
-    """Make data files: inputs, and the outputs that a solver finds for them.
+    """Make data files of a benchmark, with its solver.
 
     Each split is a NetCDF file. If it is interrupted, the same command goes on
     where it was. The constants of the problem are options, too:

@@ -15,13 +15,14 @@ def playground(
     *,
     port: Annotated[int, describe("port on this machine", "a free one")] = 0,
     static: Annotated[
-        Path | None, describe("write the page of one network to this .html file", "serve it")
+        Path | None,
+        describe("write the page to this .html file, in place of serving it", "", "FILE"),
     ] = None,
     runtime: Annotated[
-        Path | None, describe("for --static: onnxruntime-web as a .tgz file", "npm fetches it")
+        Path | None, describe("for --static: the onnxruntime-web package", "npm fetches it", "FILE")
     ] = None,
 ) -> None:
-    """Draw an input in the browser and see the network's answer while you draw.
+    """Draw an input in the browser, and see the answer while you draw.
 
     The page shows the answers of one or more networks, the solver's truth, the
     error, and how much each network doubts. It is served on this machine alone, at

@@ -10,11 +10,11 @@ from torchcno.cli.arguments import Device, NamedRun, check_target, describe, ref
 
 def predict(
     run: NamedRun,
-    input: Annotated[Path, describe("a .npy or .nc file")],
+    input: Annotated[Path, describe("file of inputs, .npy or .nc")],
     /,
     *,
-    out: Annotated[Path, describe("a .npy or .nc file to write")],
-    batch_size: Annotated[int, describe("samples at once")] = 32,
+    out: Annotated[Path, describe("file for the predictions, .npy or .nc", metavar="FILE")],
+    batch_size: Annotated[int, describe("samples at a time")] = 32,
     device: Device = "auto",
 ) -> None:
     """Apply a trained run to a file of inputs.

@@ -24,11 +24,11 @@ Plot = Annotated[
 
 
 def problems(
-    name: Annotated[str | None, describe("the problem to explain", "all, one line each")] = None,
+    name: Annotated[str | None, describe("problem to explain", "list all")] = None,
     /,
     *,
     plot: Annotated[Plot, describe("draw inputs and outputs to FILE", "NAME.png")] = None,
-    seed: Annotated[int, describe("which samples are drawn")] = 0,
+    seed: Annotated[int, describe("seed of the random inputs")] = 0,
 ) -> None:
     """List the problems, explain one, or draw one.
 

@@ -9,13 +9,13 @@ from torchcno.cli.arguments import describe
 
 
 def report(
-    results: Annotated[Path, describe("the --out folder of `cno study`")],
+    results: Annotated[Path, describe("folder of results: --out of `cno study`")],
     /,
     *,
-    out: Annotated[Path, describe("the page")] = Path("report.html"),
-    collect: Annotated[bool, describe("put run folders into RESULTS/runs.jsonl")] = False,
+    out: Annotated[Path, describe("page to write", metavar="FILE")] = Path("report.html"),
+    collect: Annotated[bool, describe("first add new run folders to RESULTS/runs.jsonl")] = False,
     documents: Annotated[
-        tuple[Path, ...], describe("Markdown files whose results are rendered", "none", "FILES")
+        tuple[Path, ...], describe("Markdown files whose tables are renewed", "", "FILES")
     ] = (),
 ) -> None:
     """Write one page of all results, beside the paper's.

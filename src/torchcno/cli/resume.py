@@ -13,10 +13,15 @@ def resume(
     *,
     data: Data = None,
     device: Annotated[str | None, describe("where to compute", "as before", DEVICES)] = None,
-    devices: Annotated[int | None, describe("devices per node", "as before")] = None,
-    nodes: Annotated[int | None, describe("nodes of the run", "as before")] = None,
-    strategy: Annotated[str | None, describe("of several devices", "as before", "ddp|fsdp")] = None,
-    epochs: Annotated[int | None, describe("epochs in all, to prolong it", "as before")] = None,
+    devices: Annotated[int | None, describe("GPUs per machine", "as before")] = None,
+    nodes: Annotated[int | None, describe("machines", "as before")] = None,
+    strategy: Annotated[
+        str | None,
+        describe("several GPUs: ddp copies weights, fsdp divides them", "as before", "ddp|fsdp"),
+    ] = None,
+    epochs: Annotated[
+        int | None, describe("train a finished run on, to this many epochs in all", "as before")
+    ] = None,
 ) -> None:
     """Go on with an interrupted run, or prolong a finished one.
 

@@ -24,19 +24,29 @@ def search(
     model: ModelName = None,
     /,
     *,
-    trials: Annotated[int, describe("configurations in all")] = 30,
-    sampler: Annotated[str, describe("how they are drawn", metavar="random|tpe")] = "random",
-    pruner: Annotated[str, describe("which are stopped early", metavar="none|halving")] = "none",
-    max_parameters: Annotated[float | None, describe("the most of a trial, as 1e6", "any")] = None,
-    range: Annotated[Strings, describe("FIELD=A,B to draw from; repeatable", "the authors'")] = (),
-    storage: Annotated[str | None, describe("URL of a database", "OUT/study.db")] = None,
+    trials: Annotated[int, describe("number of configurations to train")] = 30,
+    sampler: Annotated[
+        str, describe("draw them at random, or learn from earlier ones", metavar="random|tpe")
+    ] = "random",
+    pruner: Annotated[str, describe("stop the worse ones early", metavar="none|halving")] = "none",
+    max_parameters: Annotated[
+        float | None, describe("draw no larger network than this, such as 1e6", "any size")
+    ] = None,
+    range: Annotated[
+        Strings, describe("values to draw from; may be repeated", "the authors'", "FIELD=A,B")
+    ] = (),
+    storage: Annotated[
+        str | None, describe("database of the search", "OUT/study.db", "URL")
+    ] = None,
     jobs: Annotated[int | None, describe("trials at a time", "what fits here")] = None,
-    cluster: Annotated[str | None, describe("address of a dask scheduler", "this machine")] = None,
-    gpus: Annotated[float, describe("GPUs that a trial needs on the cluster")] = 0.0,
+    cluster: Annotated[
+        str | None, describe("dask scheduler to send trials to", "this machine", "ADDRESS")
+    ] = None,
+    gpus: Annotated[float, describe("GPUs per trial on the cluster; 0.25: four share one")] = 0.0,
     run: OmitArgPrefixes[RunOptions],
     fields: Fields,
 ) -> None:
-    """Train many configurations of a model, and keep the best on validation.
+    """Train many configurations, and keep the best on validation.
 
     This is how the paper chooses hyper-parameters; only the best sees test data.
 

@@ -23,20 +23,30 @@ if TYPE_CHECKING:
 
 
 def study(
-    name: Annotated[str | None, describe("the study", "list them")] = None,
+    name: Annotated[str | None, describe("study to run", "list them")] = None,
     /,
     *,
-    budget: Annotated[str, describe("how long the runs are", metavar="paper|best|quick")] = "paper",
-    out: Annotated[Path, describe("folder of the results")] = Path("results"),
-    only: Annotated[str, describe("only runs whose names match this pattern")] = "*",
+    budget: Annotated[
+        str, describe("recipe and size of the runs; see below", metavar="paper|best|quick")
+    ] = "paper",
+    out: Annotated[Path, describe("folder for the results", metavar="FOLDER")] = Path("results"),
+    only: Annotated[
+        str, describe("run only those whose names match this pattern", "all", "PATTERN")
+    ] = "*",
     dry_run: Annotated[bool, describe("show the plan and what it costs, and stop")] = False,
     jobs: Annotated[
-        int | None, describe("runs at a time; 0: in this process", "what fits, and 0 for quick")
+        int | None, describe("runs at a time; 0: in this process", "what fits; 0 for quick")
     ] = None,
-    cluster: Annotated[str | None, describe("address of a dask scheduler", "this machine")] = None,
-    data: Annotated[Path | None, describe("folder of the data files", "the data folder")] = None,
+    cluster: Annotated[
+        str | None, describe("dask scheduler to send runs to", "this machine", "ADDRESS")
+    ] = None,
+    data: Annotated[
+        Path | None, describe("folder of data files", "the cache folder", "FOLDER")
+    ] = None,
     device: Device = "auto",
-    fast: Annotated[str, describe("as --train.fast", metavar="auto|compiled|off")] = "auto",
+    fast: Annotated[
+        str, describe("how a step runs on CUDA, as --train.fast", metavar="auto|compiled|off")
+    ] = "auto",
 ) -> None:
     """Run the experiments of a table or figure of the paper.
 

@@ -26,47 +26,75 @@ if TYPE_CHECKING:
 
 HARDWARE = {name: name for name in ("devices", "nodes", "strategy")} | {"device": "accelerator"}
 
-ProblemName = Annotated[str | None, describe("what to learn", "that of --config")]
-ModelName = Annotated[str | None, describe("what learns it", "that of --config")]
+ProblemName = Annotated[str | None, describe("problem to learn; `cno problems` lists them", "")]
+ModelName = Annotated[str | None, describe("network that learns it, such as cno or fno", "")]
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What decides a run, beside the fields of its problem, its model and its recipe."""
+    """Data, folder and hardware of the run."""
 
-    out: Annotated[Path | None, describe("folder of the run, a new one", "none; give it")] = None
-    config: Annotated[Path | None, describe("YAML file, as a run's config.yaml", "none")] = None
-    preset: Annotated[str | None, describe("as published, or ours", "best", "paper|best")] = None
-    seed: Annotated[int | None, describe("seed of weights and order of samples", "0")] = None
-    resolution: Annotated[int | None, describe("points per axis", "the paper's number")] = None
-    data: Annotated[
-        Path | None, describe("your file, or folder of a benchmark's files", "the data folder")
+    out: Annotated[Path | None, describe("new folder for the run", "", "FOLDER")] = None
+    config: Annotated[
+        Path | None,
+        describe("take settings from this file, such as a run's config.yaml", "", "FILE"),
     ] = None
-    inputs: Annotated[Names, describe("your file's variables to start from: a,b", "input")] = ()
-    outputs: Annotated[Names, describe("your file's variables to predict", "output")] = ()
+    preset: Annotated[
+        str | None, describe("recipe: paper (as published) or best (ours)", "best", "paper|best")
+    ] = None
+    seed: Annotated[int | None, describe("seed of weights and of the samples' order", "0")] = None
+    resolution: Annotated[
+        int | None, describe("points per axis of a benchmark", "the paper's number")
+    ] = None
+    data: Annotated[
+        Path | None,
+        describe("your file; for a benchmark, the folder of its files", "the cache folder"),
+    ] = None
+    inputs: Annotated[Names, describe("variables of your file that are given", "input")] = ()
+    outputs: Annotated[Names, describe("variables of your file to predict", "output")] = ()
     layout: Annotated[
-        Names, describe("where samples lie: periodic, inclusive, cell-centred", "as the file says")
+        Names,
+        describe("where grid points lie: periodic, inclusive or cell-centred", "as the file says"),
     ] = ()
-    mask: Annotated[str | None, describe("variable: where outputs count", "everywhere")] = None
-    times: Annotated[Numbers, describe("entries of a time axis: 0,-1", "no time axis")] = ()
+    mask: Annotated[
+        str | None, describe("variable that is true where outputs count", "everywhere")
+    ] = None
+    times: Annotated[
+        Numbers, describe("time steps of input and output: 0,-1 is first and last", "no time axis")
+    ] = ()
     sample: Annotated[str | None, describe("axis of the samples", "the first")] = None
-    dimension: Annotated[int | None, describe("axes of space", "by their names")] = None
-    format: Annotated[str | None, describe("of your file", "by its ending")] = None
+    dimension: Annotated[int | None, describe("number of axes of space", "by their names")] = None
+    format: Annotated[
+        str | None, describe("format of your file, such as the-well", "by its ending")
+    ] = None
     split: Annotated[Numbers, describe("samples for train,val,test", "8:1:1")] = ()
     split_seed: Annotated[int, describe("seed of the order before the split")] = 0
-    val: Annotated[Path | None, describe("your file to validate on", "a part of --data")] = None
-    test: Annotated[Path | None, describe("your file to test on", "a part of --data")] = None
-    ood: Annotated[Path | None, describe("your file out of distribution", "none")] = None
+    val: Annotated[
+        Path | None, describe("another file to validate on", "a part of --data", "FILE")
+    ] = None
+    test: Annotated[
+        Path | None, describe("another file to test on", "a part of --data", "FILE")
+    ] = None
+    ood: Annotated[
+        Path | None, describe("a file of unusual inputs, to test on as well", "", "FILE")
+    ] = None
     name: Annotated[str | None, describe("what to call your data", "the file's name")] = None
     model: Annotated[str | None, describe("network for your data", "cno")] = None
     start: Annotated[
-        Path | None, tyro.conf.arg(name="from"), describe("run to begin with", "none")
+        Path | None,
+        tyro.conf.arg(name="from"),
+        describe("begin with the weights of this run", "", "RUN"),
     ] = None
-    device: Annotated[str | None, describe("where to compute", "auto", DEVICES)] = None
-    devices: Annotated[int | None, describe("devices per node", "1")] = None
-    nodes: Annotated[int | None, describe("nodes of the run", "1")] = None
-    strategy: Annotated[str | None, describe("fsdp divides the weights", "ddp", "ddp|fsdp")] = None
-    tensorboard: Annotated[bool, describe("draw curves for TensorBoard, too")] = False
+    device: Annotated[
+        str | None, describe("where to compute; auto takes a GPU if there is one", "auto", DEVICES)
+    ] = None
+    devices: Annotated[int | None, describe("GPUs per machine", "1")] = None
+    nodes: Annotated[int | None, describe("machines", "1")] = None
+    strategy: Annotated[
+        str | None,
+        describe("several GPUs: ddp copies weights, fsdp divides them", "ddp", "ddp|fsdp"),
+    ] = None
+    tensorboard: Annotated[bool, describe("also write curves for TensorBoard")] = False
 
     def resolve(self, names: Sequence[str | None], fields: Mapping[str, Any]) -> RunConfig:
         """The run of the file, the `names` of problem and model, these options, and `fields`."""
@@ -176,26 +204,23 @@ def train(
     run: OmitArgPrefixes[RunOptions],
     fields: Fields,
 ) -> None:
-    """Train a model on your data or on a problem, and evaluate it.
+    """Train a network on your data or on a benchmark, and evaluate it.
 
-    Your data are a file (NetCDF, Zarr, HDF5, .npz, .npy): name its variables. A
-    network that fits them is chosen, and printed; --model.FIELD and --train.FIELD
-    change it.
+    Your data are one file: NetCDF, Zarr, HDF5, .npz or .npy. Name its variables. A
+    network and a recipe that fit the data are chosen and printed. --model.FIELD and
+    --train.FIELD change them.
 
-    Every field of the problem, the model and the training recipe is an option, too:
-    `cno train PROBLEM MODEL --help` lists them. Their defaults are the paper's
-    hyper-parameters for that model and problem, with the recipe of the preset. A
-    configuration file goes over the defaults, and options go over the file.
-    `cno train` without names lists the problems, the models and the presets.
+    For a benchmark, name a problem and a network. `cno train PROBLEM MODEL --help`
+    lists every setting of both, with its default. Options go before a configuration
+    file, and that goes before the defaults.
 
     examples:
-      cno train --data mine.nc --inputs a --outputs u --model cno --out runs/mine
-      cno train --data more.nc --inputs a --outputs u --from runs/mine --out runs/2
-      cno train poisson cno --help
-      cno train poisson cno --out runs/p1
-      cno train poisson cno --out runs/p2 --preset paper --seed 1 --device cuda
-      cno train poisson cno --out runs/p3 --problem.K 20 --model.width 16
-      cno train --config runs/p3/config.yaml --out runs/p4 --train.epochs 300
+      cno train --data flow.nc --inputs velocity --outputs pressure --out runs/flow
+      cno train --data more.nc --inputs a --outputs u --from runs/flow --out runs/on
+      cno train poisson cno --out runs/poisson
+      cno train poisson cno --out runs/small --train.epochs 100 --model.width 8
+      cno train poisson cno --out runs/published --preset paper --seed 1
+      cno train --config runs/small/config.yaml --out runs/longer --train.epochs 300
     """
     from torchcno.cli.watching import show_result, watch_training
     from torchcno.runs.train import start_from, train_run, with_hashes
