@@ -17,9 +17,9 @@ Fields = Float[Tensor, "batch channel *space"]
 Mask = Callable[[Tensor], Tensor | None]
 
 
-def filled(fields: Fields, counts: Tensor | None = None) -> Fields:
-    """`fields` with 1 where they do not count."""
-    return fields if counts is None else torch.where(counts, fields, 1.0)
+def filled(fields: Fields, counts: Tensor | None = None, *, value: float = 1.0) -> Fields:
+    """`fields` with `value` where they do not count: 1 as in the paper, or 0, to add nothing."""
+    return fields if counts is None else torch.where(counts, fields, value)
 
 
 def relative_l1(prediction: Fields, truth: Fields) -> Float[Tensor, " batch"]:

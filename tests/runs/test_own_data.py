@@ -26,6 +26,7 @@ from torchcno import (
     train_on,
 )
 from torchcno.cli import main
+from torchcno.evaluation.errors import sample_errors
 from torchcno.evaluation.symmetries import find_symmetries
 from torchcno.metrics import relative_l1
 from torchcno.models.ffnn import FFNN
@@ -136,6 +137,22 @@ def test_a_mask_sees_physical_inputs(tmp_path: Path) -> None:
     train_on(network(), train, val, tmp_path, recipe=RECIPE, mask=mask)
     for given, expected in zip(seen[1:3], (train, val), strict=True):
         assert torch.equal(given, expected.inputs)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_the_validation_error_counts_what_a_test_error_counts(tmp_path: Path, own: bool) -> None:
+    """By the fields' own mask, and by one of the inputs."""
+    val = fields(4)
+    counts = val.inputs[:, :1] > 2
+    if own:
+        val = Fields(val.inputs, val.outputs, GRID, counts)
+    seen = Fields(val.inputs, val.outputs, GRID, torch.ones_like(counts) if own else None)
+    mask = None if own else (lambda inputs: inputs[:, :1] > 2)
+    operator = train_on(network(), seen, val, tmp_path, recipe=RECIPE, mask=mask)
+    errors = sample_errors(operator.predict(val.inputs), val, operator.error_scaling, mask)
+    expected = errors["relative_l1"]["normalized"].mean().item()
+    found = RunFolder(tmp_path).result()["best_validation_error"]
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
 def heat(n: int, seed: int = 0, size: int = 16) -> Fields:

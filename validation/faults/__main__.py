@@ -9,13 +9,14 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch; processes are what runs in parallel
+# Before torch. Processes are what runs in parallel, and a process with a GPU cannot be copied.
+os.environ.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
 
 from validation.faults.flips import KINDS, flip_bits
 from validation.faults.runs import (
@@ -26,7 +27,7 @@ from validation.faults.runs import (
     kill_at_random,
     kill_generation,
 )
-from validation.faults.scene import Count, Scene, make_scene
+from validation.faults.scene import KEYS, Count, Scene, make_scene, remove
 from validation.faults.strangers import (
     follow_links,
     light_bombs,
@@ -76,75 +77,126 @@ def main() -> int:
     """Run the tasks on the cores that there are; 1 if something was lost or silent."""
     parser = argparse.ArgumentParser(prog="python -m validation.faults", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a small share of all tries")
-    parser.add_argument("--only", nargs="+", default=(), help="names of tasks, such as links")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=(),
+        metavar="TASK",
+        help="tasks, or how their names begin: kill",
+    )
+    parser.add_argument("--list", action="store_true", help="only name the tasks")
     parser.add_argument("--workers", type=int, default=2, help="processes at a time")
     parser.add_argument("--out", type=Path, help="JSON file of what came out")
     options = parser.parse_args()
+    tasks = pick(few_tasks() if options.quick else all_tasks(), options.only)
+    if options.list:
+        print("\n".join(tasks))
+        return 0
     start = time.monotonic()
-    tasks = few_tasks() if options.quick else all_tasks()
-    tasks = {name: tasks[name] for name in options.only or tasks}
     with tempfile.TemporaryDirectory() as home:
-        counts = run_tasks(make_scene(Path(home)), tasks, options.workers)
-    seconds = time.monotonic() - start
+        found = run_tasks(make_scene(Path(home)), tasks, options.workers)
+    seconds, counts = time.monotonic() - start, by_kind(found)
     show(counts, seconds)
     if options.out:
         content = {
             "seconds": round(seconds),
-            "cpu_seconds": round(
-                resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-                + resource.getrusage(resource.RUSAGE_CHILDREN).ru_stime
-            ),
+            "cpu_seconds": round(_cpu_seconds()),
             "cores": len(os.sched_getaffinity(0)),
-            "versions": {"torchcno": version("torchcno"), "python": platform.python_version()},
+            "versions": {
+                "torchcno": version("torchcno"),
+                "torch": version("torch"),
+                "python": platform.python_version(),
+            },
             "counts": [asdict(count) for count in counts.values()],
+            "task_cpu_seconds": {name: found[name].cpu_seconds for name in tasks},
         }
         options.out.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     return int(any(count.lost or count.silent for count in counts.values()))
 
 
+def pick(tasks: Mapping[str, Task], names: Sequence[str]) -> dict[str, Task]:
+    """The tasks whose names begin like one of `names`; all without names."""
+    for name in names:
+        if not any(task.startswith(name) for task in tasks):
+            sys.exit(f"no task begins like {name!r}; use one of: {', '.join(tasks)}.")
+    begins = tuple(names) or ("",)
+    return {name: task for name, task in tasks.items() if name.startswith(begins)}
+
+
 def run_tasks(scene: Scene, tasks: Mapping[str, Task], workers: int) -> dict[str, Count]:
-    """The counts of all tasks by their kinds."""
-    counts: dict[str, Count] = {}
+    """The count of each task; the longest begin first, and the last line says what is left."""
     _TASKS.update(tasks)
+    counts: dict[str, Count] = {}
+    cost, start = _costs(tasks), time.monotonic()
     # A fork: processes know the tasks, which are functions without names.
     with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
         futures = {
-            pool.submit(_run, name, replace(scene, tries=scene.home / name)): name for name in tasks
+            pool.submit(_run, name, replace(scene, tries=scene.home / name)): name
+            for name in sorted(tasks, key=lambda name: -cost[name])
         }
         for future in as_completed(futures):
-            found = future.result()
-            print(f"{futures[future]}: {found.survived} of {found.tries}", file=sys.stderr)
-            total = counts.setdefault(found.kind, Count(found.kind))
-            for key in KEYS:
-                setattr(total, key, getattr(total, key) + getattr(found, key))
-            total.failures += found.failures
-    return dict(sorted(counts.items()))
+            name, count = futures[future], future.result()
+            counts[name] = count
+            gone = time.monotonic() - start
+            left = gone * (sum(cost.values()) / sum(cost[done] for done in counts) - 1)
+            print(
+                f"[{len(counts)}/{len(tasks)}] {name}: {count.survived} of {count.tries} survived, "
+                f"{count.cpu_seconds:.1f} s of CPU; {gone:.0f} s gone, about {left:.0f} s left",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
+    return counts
+
+
+def by_kind(counts: Mapping[str, Count]) -> dict[str, Count]:
+    """The counts of tasks of one kind together."""
+    kinds: dict[str, Count] = {}
+    for count in counts.values():
+        kinds.setdefault(count.kind, Count(count.kind)).add(count)
+    return dict(sorted(kinds.items()))
+
+
+LAST = Path(__file__).parents[2] / "results" / "validation-faults.json"
+
+
+def _costs(names: Iterable[str]) -> dict[str, float]:
+    """What each task cost the last time; as much as the mean where nobody knows."""
+    last = json.loads(LAST.read_text(encoding="utf-8")) if LAST.exists() else {}
+    known: dict[str, float] = last.get("task_cpu_seconds") or {"": 1.0}
+    mean = sum(known.values()) / len(known)
+    return {name: known.get(name, mean) for name in names}
 
 
 _TASKS: dict[str, Task] = {}
 
 
 def _run(name: str, scene: Scene) -> Count:
-    return _TASKS[name](scene)
+    before = _cpu_seconds()
+    count = _TASKS[name](scene)
+    remove(scene.tries)
+    count.cpu_seconds = round(_cpu_seconds() - before, 1)
+    return count
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of those that it has waited for: user and system."""
+    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def show(counts: Mapping[str, Count], seconds: float) -> None:
     """The table, and what went wrong."""
-    print(f"{'fault':<40}{'tries':>8}{'survived':>10}{'lost':>8}{'silent':>8}")
+    total = Count("in all")
     for count in counts.values():
-        print(
-            f"{count.kind:<40}{count.tries:>8}{count.survived:>10}{count.lost:>8}{count.silent:>8}"
-        )
-        for failure in count.failures:
+        total.add(count)
+    print(f"{'fault':<40}{'tries':>8}{'survived':>10}{'lost':>8}{'silent':>8}{'CPU s':>9}")
+    for count in (*counts.values(), total):
+        numbers = (getattr(count, key) for key in KEYS)
+        cells = (f"{n:>{w}}" for n, w in zip(numbers, (8, 10, 8, 8), strict=True))
+        print(f"{count.kind:<40}{''.join(cells)}{count.cpu_seconds:>9.1f}")
+        for failure in count.failures if count is not total else ():
             print(f"  {failure[:1000]}")
-    sums = (sum(getattr(c, key) for c in counts.values()) for key in KEYS)
-    print(
-        f"{'in all':<40}" + "".join(f"{n:>{w}}" for n, w in zip(sums, (8, 10, 8, 8), strict=True))
-    )
     print(f"{seconds:.0f} s")
 
-
-KEYS = ("tries", "survived", "lost", "silent")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -25,6 +25,7 @@ from torchcno.training.checkpoint import load_tensors
 
 SPLITS = ("val",)
 PATIENCE = 120.0  # seconds for a process
+KEYS = ("tries", "survived", "lost", "silent")
 
 
 @dataclass
@@ -36,7 +37,13 @@ class Count:
     survived: int = 0  # ended as if nothing had happened, or was refused with the file's name
     lost: int = 0  # work that could not be gone on with, or a refusal without a name or a remedy
     silent: int = 0  # another result without a word, bytes outside the folder, foreign code run
+    cpu_seconds: float = 0.0
     failures: list[str] = field(default_factory=list)
+
+    def add(self, other: "Count") -> None:
+        """Take the tries of another count into this one."""
+        for key in (*KEYS, "cpu_seconds", "failures"):
+            setattr(self, key, getattr(self, key) + getattr(other, key))
 
     def survive(self) -> None:
         """A try that ended well."""
@@ -204,8 +211,12 @@ def outcome(folder: Path) -> dict[str, Any]:
 
 
 def make_scene(home: Path) -> Scene:
-    """The scene in the folder `home`: data, a run left alone, and one that was interrupted."""
-    torch.set_num_threads(1)
+    """The scene in the folder `home`: data, a run left alone, and one that was interrupted.
+
+    The run left alone is trained in this very process. So whatever is made once is made, and the
+    processes of all tries, which are copies of this one, begin with it.
+    """
+    torch.set_num_threads(1)  # no thread but this one: a copy would not have the others
     config = RunConfig.resolve(
         Poisson(K=4),
         "cno",
@@ -226,15 +237,14 @@ def make_scene(home: Path) -> Scene:
             evaluate_every=1,
             checkpoint_every=0,
             averaging_half_life=1,
+            symmetric_predictions=False,  # sixteen times the work, and no other file
         ),
     )
     scene = Scene(home, config, home / "tries")
-    for made in (
-        in_child(lambda: scene.train(scene.reference)),
-        in_child(lambda: _stop_after(scene, home / "interrupted", epochs=2)),
-    ):
-        if made.error or made.killed:
-            sys.exit(f"the scene could not be made: {made.error or made.killed}")
+    scene.train(scene.reference)
+    stopped = in_child(lambda: _stop_after(scene, home / "interrupted", epochs=2))
+    if stopped.error or stopped.killed:
+        sys.exit(f"the scene could not be made: {stopped.error or stopped.killed}")
     return scene
 
 

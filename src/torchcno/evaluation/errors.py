@@ -46,18 +46,13 @@ def sample_errors(
     p, v = prediction.to(fields.outputs.device, torch.float64), fields.outputs.double()
     counts, scaled = mask and mask(fields.inputs), normalization.normalize_outputs
     pairs = {
-        space: [inside(filled(u, counts), fields.mask) for u in both]
+        space: [filled(filled(u, counts), fields.mask, value=0.0) for u in both]
         for space, both in (("normalized", (scaled(p), scaled(v))), ("physical", (p, v)))
     }
     return {
         name: {space: metric(p, v, fields.grid) for space, (p, v) in pairs.items()}
         for name, metric in METRICS.items()
     }
-
-
-def inside(fields: Tensor, mask: Tensor | None) -> Tensor:
-    """`fields` with 0 outside their own mask."""
-    return fields if mask is None else torch.where(mask, fields, 0.0)
 
 
 def channel_errors(

@@ -101,7 +101,8 @@ class Task:
             scaling.normalize_inputs(fields.inputs).float(),
             scaling.normalize_outputs(fields.outputs).float(),
         )
-        return scaled.masked(lambda inputs: fields.counts(self.mask), fields.inputs)
+        fill = 1.0 if fields.mask is None else 0.0  # as in `sample_errors`
+        return scaled.masked(lambda inputs: fields.counts(self.mask), fields.inputs, fill)
 
     def check(self) -> None:
         """Refuse, before anything is written, what no training would take."""

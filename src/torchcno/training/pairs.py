@@ -1,6 +1,7 @@
 """What a network learns from, and the network as it is judged there."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -16,6 +17,9 @@ class Pairs:
     inputs: Tensor
     targets: Tensor
     counts: Tensor | None = None  # where targets count, in their shape; None: everywhere
+    fill: float = field(
+        default=1.0, kw_only=True
+    )  # what errors take for outputs and targets elsewhere
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.targets):
@@ -38,7 +42,7 @@ class Pairs:
 
     def first(self, count: int | None) -> "Pairs":
         """The first `count` samples alone; None: all of them."""
-        return Pairs(*(tensor[:count] for tensor in self.tensors))
+        return self._changed(lambda tensor: tensor[:count])
 
     def draw(self, generator: Generator, steps: int, size: int) -> Int[Tensor, "step sample"]:
         """The samples of the batches of a new epoch."""
@@ -50,16 +54,21 @@ class Pairs:
 
     def to(self, device: torch.device) -> "Pairs":
         """The same pairs on `device`."""
-        return Pairs(*(tensor.to(device) for tensor in self.tensors))
+        return self._changed(lambda tensor: tensor.to(device))
 
-    def masked(self, mask: Mask | None, inputs: Tensor) -> "Pairs":
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> "Pairs":
+        return Pairs(*map(change, self.tensors), fill=self.fill)
+
+    def masked(self, mask: Mask | None, inputs: Tensor, fill: float = 1.0) -> "Pairs":
         """The same pairs, which count where the mask of their physical `inputs` says so.
 
         Those are asked for because scaled inputs, scaled back, are equal to them up to rounding
         only, and a mask may ask for equality.
         """
         counts = mask and mask(inputs)
-        return self if counts is None else replace(self, counts=counts.expand_as(self.targets))
+        if counts is None:
+            return self
+        return replace(self, counts=counts.expand_as(self.targets), fill=fill)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -90,14 +99,16 @@ def validation_error(network: nn.Module, pairs: Pairs, batch_size: int) -> Float
     network.eval()
     errors = []
     with torch.no_grad():
-        for u, v, *counts in zip(*(t.split(batch_size) for t in pairs.tensors), strict=True):
-            errors.append(relative_l1(filled(network(u), *counts), filled(v, *counts)))
+        for batch in zip(*(t.split(batch_size) for t in pairs.tensors), strict=True):
+            u, v, counts = (*batch, None)[:3]
+            both = (filled(fields, counts, value=pairs.fill) for fields in (network(u), v))
+            errors.append(relative_l1(*both))
     return torch.cat(errors).double().mean()
 
 
 def refuse_zeros(pairs: Pairs, which: str) -> None:
     """Refuse targets that are zero everywhere: no error is relative to them."""
-    targets = filled(pairs.targets, pairs.counts)
+    targets = filled(pairs.targets, pairs.counts, value=pairs.fill)
     zero = (~targets.flatten(1).any(1)).nonzero().flatten()
     if len(zero):
         raise ValueError(

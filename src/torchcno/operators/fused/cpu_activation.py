@@ -15,7 +15,8 @@ for the edges of the domain. Numba compiles the loops once a machine and keeps t
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import lru_cache
+from hashlib import sha256
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -354,8 +355,7 @@ class Columns(NamedTuple):
             sizes = (up.shape[1], len(up), len(down))
             inside, fine, outside = map(_order, sizes, periods)
             u, d = up.numpy()[fine][:, inside], down.numpy()[outside][:, fine]
-            wide, narrow = partial(_find_runs, margin=MARGIN), partial(_find_runs, margin=0)
-            runs = wide(u), narrow(d), narrow(u.T), wide(d.T)
+            runs = _runs(u, MARGIN), _runs(d, 0), _runs(u.T, 0), _runs(d.T, MARGIN)
             return cls(_or_none(inside), _or_none(outside), *runs)
 
         return remember(make, "columns", up, down)
@@ -379,6 +379,17 @@ def _find_rows(dense: np.ndarray) -> Rows:
     index = np.where(np.pad(there, padding), np.pad(order, padding), order[:, :1])
     # Unsigned: none of them counts from the end, and nothing has to look whether it does.
     return Rows(index.astype(np.uintp), value.astype(np.float32))
+
+
+def _runs(dense: np.ndarray, margin: int) -> Runs:
+    """The runs of a matrix, found once for all layers that have the same one."""
+    key = sha256(dense.tobytes()).digest(), dense.shape, margin
+    if key not in _RUNS:
+        _RUNS[key] = _find_runs(dense, margin)
+    return _RUNS[key]
+
+
+_RUNS: dict[tuple[bytes, tuple[int, ...], int], Runs] = {}
 
 
 def _find_runs(dense: np.ndarray, margin: int) -> Runs:
