@@ -1,3 +1,4 @@
+import dataclasses
 import os
 import signal
 
@@ -6,6 +7,7 @@ import pytest
 import xarray
 
 from torchcno.data.generate import Work
+from torchcno.problems import PROBLEMS
 
 
 def test_a_file_holds_what_was_asked_for(cno, tmp_path):
@@ -49,6 +51,19 @@ def test_bad_words_are_named(cno, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     words = ("--split", "test", "--samples", 1, "--out", tmp_path / "file" / "data")
     assert cno("generate", "poisson", *words).code == 2
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_every_problem_lists_its_constants(cno, problem):
+    outcome = cno("generate", problem, "--help")
+    assert outcome.code == 0
+    constants = {field.name.replace("_", "-") for field in dataclasses.fields(PROBLEMS[problem])}
+    assert {name for name in constants if f"--problem.{name}" in outcome.out} == constants
+
+
+def test_a_constant_of_a_part_is_an_option(cno, tmp_path):
+    words = ("--samples", 1, "--problem.mesh.around", "many", "--out", tmp_path)
+    assert "problem.mesh.around" in cno("generate", "airfoil", *words).err
 
 
 def test_a_problem_may_follow_the_options(cno, tmp_path):

@@ -227,6 +227,9 @@ def _field_specs(where: str, config: Any, prefix: str = "") -> Iterator[StructFi
         if prefix and field.name == "kind":
             continue  # the dataclass itself is given by its kind
         name, hint, value = f"{prefix}{field.name}", hints[field.name], getattr(config, field.name)
+        if dataclasses.is_dataclass(value) and not hasattr(value, "kind"):
+            yield from _field_specs(where, value, f"{name}.")  # there is no word for all of it
+            continue
         metavar = "|".join(field.metadata.get("choices", ())) or _metavar(hint)
         read = partial(_read_word, f"{where}.{name}", hint)
         word = PrimitiveConstructorSpec(1, metavar, read, lambda it: True, lambda it: [str(it)])
