@@ -21,7 +21,8 @@ class Network(Protocol):
 
     `type(network).Config` is that dataclass, with the fields `in_channels`, `out_channels` and
     `size`, and `type(network)(config)` builds the network again. An entry in `MODELS` gives it the
-    name by which a run folder knows it.
+    name by which a run folder knows it. A network whose configuration names scalars, as in
+    `conditioning=("time",)`, is called `network(u, conditions)` with one row of scalars per sample.
     """
 
     Config: ClassVar[type[Any]]

@@ -1,7 +1,8 @@
 """The Convolutional Neural Operator: an operator U-Net on band-limited functions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, get_args
 
 import torch
@@ -9,11 +10,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.grids import Layout, Layouts, layout_of_axes, shortened
-from torchcno.models.inputs import axes, check_fields
+from torchcno.models.inputs import CONDITIONING, axes, check_fields
 from torchcno.operators import Branch, lay_channels_last
 from torchcno.operators.activation import Activation, PointwiseActivation
 from torchcno.operators.block import Block, compose
 from torchcno.operators.boundary import BOUNDARIES, Boundaries, boundary_of_axes
+from torchcno.operators.conditioning import (
+    Conditioner,
+    Modulations,
+    as_rows,
+    check_names,
+    draw,
+)
 from torchcno.operators.convolution import Convolution
 from torchcno.operators.filters import Ideal, Nearest, WindowedSinc, filter_from
 from torchcno.operators.sigma import SIGMAS
@@ -28,7 +36,7 @@ NORMS: dict[str, Callable[[int, int], nn.Module]] = {  # of a dimension and a nu
 _PAPER_FILTER = WindowedSinc(taps=6, half_width=0.8, cutoff=2.0001)
 # What the authors' implementation does not let one choose: it has our defaults.
 _CLASSIC = {"filter", "activation_upsampling", "boundary", "activation", "norm", "kernel_size",
-            "lift_width"}  # fmt: skip
+            "lift_width", "conditioning"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,7 @@ class CNOConfig:
     norm: str = option("batch", "normalisation after a convolution", choices=NORMS)
     kernel_size: int = option(3, "points per axis of a convolution's kernel, odd (k)", least=1)
     lift_width: int = option(64, "channels inside the lifting and the projection", least=1)
+    conditioning: tuple[str, ...] = option((), CONDITIONING)
 
     def __post_init__(self) -> None:
         # What a JSON or YAML file can hold becomes what the fields say.
@@ -79,6 +88,7 @@ class CNOConfig:
             raise ValueError(f"size {self.size} has {len(self.size)} axes; give 1, 2 or 3.")
         if self.out_size is not None and len(self.out_size) != len(self.size):
             raise ValueError(f"out_size {self.out_size} and size {self.size} differ in dimension.")
+        object.__setattr__(self, "conditioning", check_names(self.conditioning))
         dims = len(self.size)
         object.__setattr__(self, "boundary", shortened(boundary_of_axes(self.boundary, dims)))
         object.__setattr__(self, "layout", shortened(layout_of_axes(self.layout, dims)))
@@ -100,6 +110,10 @@ class CNOConfig:
     def channels(self, level: int) -> int:
         """Channels at a level: d_e/2, d_e, 2 d_e, … 2^(M−1) d_e."""
         return self.width * 2**level // 2
+
+    def joined_channels(self, level: int) -> int:
+        """What a level of the decoder reads: from below and from across; the lowest the neck."""
+        return self.channels(level) * (1 if level == self.levels else 2)
 
     def sizes(self, level: int) -> tuple[int, ...]:
         """Points per axis at a level of the encoder."""
@@ -136,9 +150,23 @@ class Residual(nn.Module):
         self.convolution2 = _convolution(config, channels, channels)
         self.norm2 = _norm(config, channels)
 
-    def forward(self, v: Float[Tensor, "batch channel *space"]) -> Tensor:
-        inner = compose(v, self.convolution1, self.norm1, self.activation)
-        return v + compose(inner, self.convolution2, self.norm2)
+    def forward(
+        self, v: Float[Tensor, "batch channel *space"], modulations: Modulations | None = None
+    ) -> Tensor:
+        first, second = draw(modulations), draw(modulations)
+        inner = compose(v, self.convolution1, self.norm1, self.activation, first)
+        return v + compose(inner, self.convolution2, self.norm2, modulation=second)
+
+
+class Residuals(nn.Sequential):
+    """R ∘ … ∘ R."""
+
+    def forward(
+        self, v: Float[Tensor, "batch channel *space"], modulations: Modulations | None = None
+    ) -> Tensor:
+        for block in self:
+            v = block(v, modulations)
+        return v
 
 
 class Perceptron(nn.Module):
@@ -167,6 +195,7 @@ class CNO(nn.Module):
 
     with ⊕ the concatenation of channels. On another resolution than its computational grid the
     model goes through the change of representation, Eq. (changeofbasis), and back to the input's.
+    Where the configuration has scalars, they scale and shift the channels after each norm.
     """
 
     Config: ClassVar[type[CNOConfig]] = CNOConfig
@@ -176,19 +205,16 @@ class CNO(nn.Module):
         super().__init__()
         self.config = config
         c, s, t, M = config.channels, config.sizes, config.out_sizes, config.levels
-        # A decoder level reads what comes up from below and what comes across, the lowest the neck.
-        wide = [2 * c(level) for level in range(M)] + [c(M)]
+        wide = [config.joined_channels(level) for level in range(M + 1)]
         self.lift = Perceptron(config, (config.in_channels, c(0)), s(0))
         self.encoder = nn.ModuleList(
             _block(config, (c(k), c(k + 1)), s(k), s(k + 1)) for k in range(M)
         )
         self.skip = nn.ModuleList(
-            nn.Sequential(*(Residual(config, c(k), s(k)) for _ in range(config.skip_blocks)))
+            Residuals(*(Residual(config, c(k), s(k)) for _ in range(config.skip_blocks)))
             for k in range(M)
         )
-        self.neck = nn.Sequential(
-            *(Residual(config, c(M), s(M)) for _ in range(config.neck_blocks))
-        )
+        self.neck = Residuals(*(Residual(config, c(M), s(M)) for _ in range(config.neck_blocks)))
         self.expansion = nn.ModuleList(
             _block(config, (c(k), c(k)), s(k), t(k)) for k in range(M + 1)
         )
@@ -199,17 +225,32 @@ class CNO(nn.Module):
             _block(config, (wide[k], c(k - 1)), t(k), t(k - 1)) for k in range(1, M + 1)
         )
         self.project = Perceptron(config, (wide[0], config.out_channels), t(0))
+        if config.conditioning:
+            self.conditioner = Conditioner(len(config.conditioning), self._widths())
         lay_channels_last(self)  # where it is faster (results/bench-cpu.json)
 
+    def _widths(self) -> Iterator[int]:
+        """Channels of the norms in the order in which `on_computational_grid` comes to them."""
+        config, M = self.config, self.config.levels
+        for level in range(M):
+            yield from [config.channels(level)] * (2 * config.skip_blocks + 1)
+            yield config.channels(level + 1)
+        yield from [config.channels(M)] * (2 * config.neck_blocks + 1)
+        for level in reversed(range(M)):
+            yield config.joined_channels(level + 1)
+            yield config.channels(level)
+
     def forward(
-        self, u: Float[Tensor, "batch in_channel *space"]
+        self, u: Float[Tensor, "batch in_channel *space"], conditions: Tensor | float | None = None
     ) -> Float[Tensor, "batch out_channel *out_space"]:
         """G u, at the resolution of u (times out_size / size)."""
         config = self.config
         shape = tuple(int(n) for n in u.shape[2:])
         check_fields(u, config)
+        rows = as_rows(conditions, config.conditioning, u)
+        modulations = None if rows is None else iter(self.conditioner(rows))
         if shape == config.size:
-            return self.on_computational_grid(u)
+            return self.on_computational_grid(u, modulations)
         out_shape = _scaled(shape, config)
         # How the data go on beyond the edge; None: as their layout suggests.
         dims = len(shape)
@@ -221,21 +262,23 @@ class CNO(nn.Module):
         extension: tuple[Extension | None, ...] = tuple(
             "periodic" if edge == ("cell-centred", "periodic") else None for edge in edges
         )
-        v = self.on_computational_grid(resample(u, config.size, config.layout, extension))
+        u = resample(u, config.size, config.layout, extension)
+        v = self.on_computational_grid(u, modulations)
         return resample(v, out_shape, config.layout, extension)
 
     def on_computational_grid(
-        self, u: Float[Tensor, "batch in_channel *size"]
+        self, u: Float[Tensor, "batch in_channel *size"], modulations: Modulations | None = None
     ) -> Float[Tensor, "batch out_channel *out_size"]:
         """The network itself, on fields of `config.size`."""
         x = self.lift(u)
         across = []
         for encoder, skip, expansion in zip(self.encoder, self.skip, self.expansion, strict=False):
-            across.append(Branch(x, skip, expansion))
-            x = encoder(x)
-        y = self.expansion[-1](self.neck(x))
+            layers = (partial(layer, modulations=modulations) for layer in (skip, expansion))
+            across.append(Branch(x, *layers))
+            x = encoder(x, modulations)
+        y = self.expansion[-1](self.neck(x, modulations), modulations)
         for level in reversed(range(self.config.levels)):
-            y = self.decoder[level](self.invariant[level](y))
+            y = self.decoder[level](self.invariant[level](y, modulations), modulations)
             y = torch.cat([y, across[level].result()], dim=1)
         return self.project(y)
 

@@ -9,7 +9,13 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.models.inputs import PlaneConfig, check_fields, check_size, coordinates
+from torchcno.models.inputs import (
+    PlaneConfig,
+    check_fields,
+    check_size,
+    coordinates,
+    join_conditions,
+)
 from torchcno.selection import option
 
 
@@ -46,11 +52,12 @@ class DeepONet(nn.Module):
         self.bias = nn.Parameter(torch.zeros(config.out_channels, 1, 1))
 
     def forward(
-        self, u: Float[Tensor, "batch in_channels *space"]
+        self, u: Float[Tensor, "batch in_channels *space"], conditions: Tensor | float | None = None
     ) -> Float[Tensor, "batch out_channels *space"]:
         check_fields(u, self.config)
         check_size(u, self.config.size)
-        return self.expand(self.branch(u), coordinates(u))
+        beta = self.branch(join_conditions(u, conditions, self.config))
+        return self.expand(beta, coordinates(u))
 
     def expand(
         self, beta: Float[Tensor, "batch coefficients"], position: Float[Tensor, "2 y x"]
@@ -67,7 +74,7 @@ def branch(config: DeepONetConfig) -> nn.Sequential:
     doubled = [config.branch_width * 2**level for level in range(config.branch_levels)]
     blocks: list[nn.Module] = []
     size = config.size
-    for a, b in pairwise([config.in_channels, *doubled]):
+    for a, b in pairwise([config.fields_and_scalars, *doubled]):
         invariant = convolution(a, a)
         if not blocks:
             # With the one channel of u, every other draw would make the first field negative all

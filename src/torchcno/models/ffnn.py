@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.models.inputs import PlaneConfig, check_fields, check_size
+from torchcno.models.inputs import PlaneConfig, check_fields, check_size, join_conditions
 from torchcno.selection import option
 
 
@@ -33,7 +33,7 @@ class FFNN(nn.Module):
         self.config = config
         d, points = config.width, math.prod(config.size)
         blocks, rest = divmod(config.layers - 1, 2)
-        self.input = nn.Linear(config.in_channels * points, d)
+        self.input = nn.Linear(config.fields_and_scalars * points, d)
         self.blocks = nn.Sequential(*(ResidualBlock(d) for _ in range(blocks)))
         norm_and_sigma = [nn.BatchNorm1d(d), nn.LeakyReLU()]
         if config.norm_behind:
@@ -47,11 +47,11 @@ class FFNN(nn.Module):
                 nn.init.zeros_(linear.bias)
 
     def forward(
-        self, u: Float[Tensor, "batch in_channels *space"]
+        self, u: Float[Tensor, "batch in_channels *space"], conditions: Tensor | float | None = None
     ) -> Float[Tensor, "batch out_channels *space"]:
         check_fields(u, self.config)
         check_size(u, self.config.size)
-        z = F.leaky_relu(self.input(u.flatten(1)))
+        z = F.leaky_relu(self.input(join_conditions(u, conditions, self.config).flatten(1)))
         z = self.output(self.last(self.blocks(z)))
         return z.view(u.shape[0], self.config.out_channels, *self.config.size)
 

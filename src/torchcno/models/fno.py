@@ -10,6 +10,7 @@ from jaxtyping import Complex, Float, Shaped
 from torch import Tensor, nn
 
 from torchcno.models.inputs import PlaneConfig, check_fields, coordinates
+from torchcno.operators.conditioning import Conditioner, as_rows, modulate
 from torchcno.selection import option
 from torchcno.tracing import is_traced
 
@@ -195,7 +196,8 @@ class FNO(nn.Module):
     """G = Q ∘ L_L ∘ … ∘ L_1 ∘ R, with Fourier layers L_ℓ; runs on grids of any size.
 
     R lifts (u(x), x) and Q projects, both a network of one hidden layer at every point. The paper
-    counts a complex weight once, and so does `Tensor.numel`.
+    counts a complex weight once, and so does `Tensor.numel`. Where the configuration has scalars,
+    they scale and shift the channels after each layer.
     """
 
     Config = FNOConfig
@@ -207,17 +209,24 @@ class FNO(nn.Module):
         self.lift = pointwise_network(config, lifted, config.width)
         self.layers = nn.Sequential(*(FourierLayer(config) for _ in range(config.layers)))
         self.project = pointwise_network(config, config.width, config.out_channels)
+        if config.conditioning:
+            widths = [config.width] * config.layers
+            self.conditioner = Conditioner(len(config.conditioning), widths)
 
     def forward(
-        self, u: Float[Tensor, "batch in_channels *space"]
+        self, u: Float[Tensor, "batch in_channels *space"], conditions: Tensor | float | None = None
     ) -> Float[Tensor, "batch out_channels *space"]:
         check_fields(u, self.config, least=2)
-        n_y, n_x = u.shape[2:]
+        rows, (n_y, n_x) = as_rows(conditions, self.config.conditioning, u), u.shape[2:]
         if self.config.coordinates:
             u = torch.cat([u, coordinates(u).expand(u.shape[0], -1, -1, -1)], dim=1)
         v = F.pad(self.lift(u), (0, self.config.pad, 0, self.config.pad))
-        v = self.layers(v)[:, :, :n_y, :n_x]
-        return self.project(v)
+        if rows is None:
+            v = self.layers(v)
+        else:
+            for layer, modulation in zip(self.layers, self.conditioner(rows), strict=True):
+                v = modulate(layer(v), modulation)
+        return self.project(v[:, :, :n_y, :n_x])
 
 
 def pointwise_network(config: FNOConfig, in_channels: int, out_channels: int) -> nn.Sequential:

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.models.fno import Pointwise, SpectralConvolution
-from torchcno.models.inputs import PlaneConfig, check_fields, coordinates
+from torchcno.models.inputs import PlaneConfig, check_fields, coordinates, join_conditions
 from torchcno.selection import option
 
 
@@ -60,11 +60,12 @@ class GalerkinTransformer(nn.Module):
         self.decoder = SpectralDecoder(config)
 
     def forward(
-        self, u: Float[Tensor, "batch in_channels *space"]
+        self, u: Float[Tensor, "batch in_channels *space"], conditions: Tensor | float | None = None
     ) -> Float[Tensor, "batch out_channels *space"]:
         check_fields(u, self.config, least=4)
         middle, coarse = scaled_sizes(u, self.config.coarsening)
-        v = self.blocks(self.down(u, middle, coarse))
+        joined = join_conditions(u, conditions, self.config)
+        v = self.blocks(self.down(joined, middle, coarse))
         v = F.silu(self.up(interpolate(v, middle)))
         return self.decoder(interpolate(v, u.shape[2:]))
 
@@ -78,7 +79,7 @@ class DownScaler(nn.Module):
     def __init__(self, config: GalerkinTransformerConfig) -> None:
         super().__init__()
         d, third = config.width, config.width // 3
-        self.first = nn.Conv2d(config.in_channels, d, 3, padding=1, bias=False)
+        self.first = nn.Conv2d(config.fields_and_scalars, d, 3, padding=1, bias=False)
         self.chain = nn.ModuleList(
             nn.Conv2d(a, b, 3, padding=1, bias=False)
             for a, b in [(d, third), (third, third), (third, d - 2 * third)]

@@ -1,14 +1,17 @@
 """What the networks share at their entrance: checks of sizes and shapes, and coordinates."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from torchcno.operators.conditioning import as_rows, check_names, with_constant_channels
 from torchcno.selection import check_options, option
+
+CONDITIONING = "names of scalars that the network depends on, such as time"
 
 
 def axes(size: Any) -> tuple[int, ...]:
@@ -27,6 +30,8 @@ class PlaneConfig:
     in_channels: int = option(1, "channels of the input", least=1)
     out_channels: int = option(1, "channels of the output", least=1)
     size: tuple[int, ...] = option((64, 64), "points per axis of the training grid: y, x")
+    _: KW_ONLY
+    conditioning: tuple[str, ...] = option((), CONDITIONING)
 
     def __post_init__(self) -> None:
         size = axes(self.size)  # from what a file can hold
@@ -35,7 +40,13 @@ class PlaneConfig:
                 f"size {size} is not that of a plane; give (y, x) of at least one point."
             )
         object.__setattr__(self, "size", size)
+        object.__setattr__(self, "conditioning", check_names(self.conditioning))
         check_options(self)
+
+    @property
+    def fields_and_scalars(self) -> int:
+        """Channels of the input, and one for each scalar: what `join_conditions` makes."""
+        return self.in_channels + len(self.conditioning)
 
 
 def check_fields(u: Tensor, config: Any, least: int = 1) -> None:
@@ -66,6 +77,15 @@ def check_size(u: Tensor, size: tuple[int, ...]) -> None:
             f"input of size {tuple(u.shape[2:])}, but the model accepts only {tuple(size)}; "
             f"resample the field, or build the model with size={tuple(u.shape[2:])}."
         )
+
+
+def join_conditions(
+    u: Float[Tensor, "batch in_channels *space"],
+    conditions: Tensor | float | None,
+    config: PlaneConfig,
+) -> Float[Tensor, "batch fields_and_scalars *space"]:
+    """u with the scalars as constant channels, for networks without a better place for them."""
+    return with_constant_channels(u, as_rows(conditions, config.conditioning, u))
 
 
 def coordinates(u: Float[Tensor, "batch channel y x"]) -> Float[Tensor, "2 y x"]:

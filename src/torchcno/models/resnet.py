@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.models.inputs import PlaneConfig, check_fields
+from torchcno.models.inputs import PlaneConfig, check_fields, join_conditions
 from torchcno.operators import lay_channels_last
 from torchcno.selection import option
 
@@ -34,7 +34,7 @@ class ResNet(nn.Module):
         self.config = config
         c = config.channels
         self.encoder = nn.Sequential(
-            *normalised(nn.Conv2d(config.in_channels, c, 7, padding=3, bias=False)),
+            *normalised(nn.Conv2d(config.fields_and_scalars, c, 7, padding=3, bias=False)),
             *normalised(nn.Conv2d(c, 2 * c, 3, stride=2, padding=1, bias=False)),
             *normalised(nn.Conv2d(2 * c, 4 * c, 3, stride=2, padding=1, bias=False)),
         )
@@ -49,10 +49,10 @@ class ResNet(nn.Module):
         lay_channels_last(self)  # where convolutions are faster
 
     def forward(
-        self, u: Float[Tensor, "batch in_channels *space"]
+        self, u: Float[Tensor, "batch in_channels *space"], conditions: Tensor | float | None = None
     ) -> Float[Tensor, "batch out_channels *space"]:
         check_fields(u, self.config, least=4)
-        v = self.decoder(self.residual(self.encoder(u)))
+        v = self.decoder(self.residual(self.encoder(join_conditions(u, conditions, self.config))))
         return v[:, :, : u.shape[2], : u.shape[3]]
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torchcno.models.inputs import PlaneConfig, check_fields
 from torchcno.models.resnet import normalised
 from torchcno.operators import lay_channels_last
+from torchcno.operators.conditioning import Conditioner, Modulations, as_rows, modulate
 from torchcno.selection import option
 
 LEVELS = 4  # of Ronneberger's network
@@ -34,7 +35,8 @@ class UNet(nn.Module):
                16c ─────────┘
 
     Runs on any grid of at least 16 points an axis. Pooling drops the last point of an odd axis, as
-    usual; on the way up the last value is repeated there.
+    usual; on the way up the last value is repeated there. Where the configuration has scalars, they
+    scale and shift the channels after each norm.
     """
 
     Config = UNetConfig
@@ -45,33 +47,50 @@ class UNet(nn.Module):
         widths = [config.channels * 2**level for level in range(LEVELS + 1)]
         inputs = [config.in_channels, *widths[:-1]]
         self.encoder = nn.ModuleList(
-            two_convolutions(a, b) for a, b in zip(inputs, widths, strict=True)
+            TwoConvolutions(a, b) for a, b in zip(inputs, widths, strict=True)
         )
         self.up = nn.ModuleList(nn.ConvTranspose2d(2 * c, c, 2, stride=2) for c in widths[:-1])
-        self.decoder = nn.ModuleList(two_convolutions(2 * c, c) for c in widths[:-1])
+        self.decoder = nn.ModuleList(TwoConvolutions(2 * c, c) for c in widths[:-1])
         self.project = nn.Conv2d(config.channels, config.out_channels, 1)
+        if config.conditioning:
+            blocks = [*widths, *reversed(widths[:-1])]  # in the order of `forward`
+            norms = [c for c in blocks for _ in range(2)]
+            self.conditioner = Conditioner(len(config.conditioning), norms)
         lay_channels_last(self)  # where convolutions are faster
 
     def forward(
-        self, u: Float[Tensor, "batch in_channels *space"]
+        self, u: Float[Tensor, "batch in_channels *space"], conditions: Tensor | float | None = None
     ) -> Float[Tensor, "batch out_channels *space"]:
         check_fields(u, self.config, least=2**LEVELS)
-        skips = [self.encoder[0](u)]
+        rows = as_rows(conditions, self.config.conditioning, u)
+        modulations = None if rows is None else iter(self.conditioner(rows))
+        skips = [self.encoder[0](u, modulations)]
         for block in self.encoder[1:]:
-            skips.append(block(F.max_pool2d(skips[-1], 2)))
+            skips.append(block(F.max_pool2d(skips[-1], 2), modulations))
         v = skips.pop()
         for level in reversed(range(LEVELS)):
             v = extend_to(self.up[level](v), skips[level].shape[2:])
-            v = self.decoder[level](torch.cat([v, skips[level]], dim=1))
+            v = self.decoder[level](torch.cat([v, skips[level]], dim=1), modulations)
         return self.project(v)
 
 
-def two_convolutions(in_channels: int, out_channels: int) -> nn.Sequential:
+class TwoConvolutions(nn.Sequential):
     """Twice: 3×3 convolution, batch norm, ReLU. Batch norm's shift makes a bias redundant."""
-    return nn.Sequential(
-        *normalised(nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=False)),
-        *normalised(nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False)),
-    )
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__(
+            *normalised(nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=False)),
+            *normalised(nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False)),
+        )
+
+    def forward(
+        self, v: Float[Tensor, "batch c y x"], modulations: Modulations | None = None
+    ) -> Float[Tensor, "batch d y x"]:
+        if modulations is None:
+            return super().forward(v)
+        convolution1, norm1, sigma1, convolution2, norm2, sigma2 = self
+        v = sigma1(modulate(norm1(convolution1(v)), next(modulations)))
+        return sigma2(modulate(norm2(convolution2(v)), next(modulations)))
 
 
 def extend_to(v: Float[Tensor, "batch c y x"], shape: torch.Size) -> Tensor:

@@ -3,6 +3,7 @@
 from torchcno.operators.activation import Activation, PointwiseActivation, filtered_activation
 from torchcno.operators.block import Block
 from torchcno.operators.boundary import BOUNDARIES, Boundary
+from torchcno.operators.conditioning import conditioning_of, is_conditioned
 from torchcno.operators.convolution import Convolution
 from torchcno.operators.filters import Filter, Ideal, LowPass, Nearest, WindowedSinc
 from torchcno.operators.fused.layout import lay_channels_last
@@ -27,7 +28,9 @@ __all__ = [
     "WindowedSinc",
     "activation_matrices",
     "aside",
+    "conditioning_of",
     "filtered_activation",
+    "is_conditioned",
     "lay_channels_last",
     "resampling_matrix",
 ]

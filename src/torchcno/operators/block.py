@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from torchcno.operators.conditioning import Modulation, Modulations, draw, modulate
 from torchcno.operators.convolution import Convolution
 from torchcno.operators.fused.block import compute, why_in_parts, why_not_fused
 
@@ -17,12 +18,17 @@ def compose(
     K: Convolution,
     norm: nn.Module = NOTHING,
     Σ: nn.Module = NOTHING,
+    modulation: Modulation | None = None,
 ) -> Float[Tensor, "batch out_channel *out_space"]:
-    """Σ(norm(K v)): by its parts where `why_in_parts` has a reason, else in fewer passes."""
+    """Σ(norm(K v)): by its parts where `why_in_parts` has a reason, else in fewer passes.
+
+    With a modulation, Σ((1 + scale) norm(K v) + shift).
+    """
     if why_in_parts(K, norm, Σ) is None:
-        return compute(v, K, norm, Σ)
+        return compute(v, K, norm, Σ, modulation)
     v = K(v)
     v = norm(v)
+    v = modulate(v, modulation)
     y: Tensor = Σ(v)
     return y
 
@@ -39,13 +45,18 @@ class Block(nn.Module):
         super().__init__()
         self.convolution, self.norm, self.activation = convolution, norm, activation
 
-    def forward(self, v: Float[Tensor, "batch channel *space"]) -> Tensor:
+    def forward(
+        self, v: Float[Tensor, "batch channel *space"], modulations: Modulations | None = None
+    ) -> Tensor:
         """The block on fields of its size."""
-        return compose(v, self.convolution, self.norm, self.activation)
+        modulation = draw(modulations)
+        return compose(v, self.convolution, self.norm, self.activation, modulation)
 
-    def why_not_fused(self, v: Float[Tensor, "batch channel *space"]) -> str | None:
+    def why_not_fused(
+        self, v: Float[Tensor, "batch channel *space"], modulation: Modulation | None = None
+    ) -> str | None:
         """Why norm and activation are not one program on this machine; None: they are."""
         parts = self.convolution, self.norm, self.activation
         with torch.no_grad():
             shape = (len(v), len(self.convolution.bias), *v.shape[2:])
-            return why_in_parts(*parts) or why_not_fused(v.new_empty(shape), *parts[1:])
+            return why_in_parts(*parts) or why_not_fused(v.new_empty(shape), *parts[1:], modulation)

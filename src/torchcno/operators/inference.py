@@ -10,6 +10,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from torchcno.operators.activation import Activation
 from torchcno.operators.block import NOTHING
+from torchcno.operators.conditioning import Conditioner
 from torchcno.operators.convolution import Convolution
 from torchcno.operators.fused.prepared import PreparedActivation, PreparedConvolution
 
@@ -25,12 +26,15 @@ def for_inference(network: Network) -> Network:
         Σ(s (K f − μ) + β + b) = Σ(K' f),   s = γ / √(v + ε)
 
     A module names the parts of its blocks in `BLOCKS`: (convolution, norm, activation), each None
-    where there is none.
+    where there is none. Where scalars scale and shift fields after the norm, the bias of Σ stays
+    behind them.
     """
     prepared = copy.deepcopy(network).eval().requires_grad_(False)
+    conditioned = any(isinstance(module, Conditioner) for module in prepared.modules())
     for module in list(prepared.modules()):
-        for names in getattr(module, "BLOCKS", ()):
-            _prepare(module, *names)
+        for convolution, norm, activation in getattr(module, "BLOCKS", ()):
+            modulated = conditioned and norm is not None
+            _prepare(module, convolution, norm, None if modulated else activation)
         if isinstance(module, nn.Sequential):
             _fold_neighbours(module)
     return prepared

@@ -1,8 +1,10 @@
 """A trained network with its normalisation inside: physical inputs to physical outputs."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from importlib.metadata import version
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 from torchcno.data.arrays import as_real_tensor
 from torchcno.data.normalization import Normalization
 from torchcno.grids import Grid
+from torchcno.operators.conditioning import as_rows, conditioning_of
 from torchcno.runs.config import FORMAT
 from torchcno.runs.plain import to_plain
 from torchcno.runs.ranges import OutOfRange, TrainingRange
@@ -52,17 +55,23 @@ class TrainedOperator(nn.Module):
         self.range = range  # of the training inputs; None: not kept
 
     def forward(
-        self, u: Float[Tensor, "batch in_channel *space"]
+        self, u: Float[Tensor, "batch in_channel *space"], conditions: Tensor | float | None = None
     ) -> Float[Tensor, "batch out_channel *space"]:
-        """Physical outputs for physical inputs `u`, on the same grid."""
+        """Physical outputs for physical inputs `u`, on the same grid.
+
+        `conditions` are the scalars that the network depends on, if any, a row per sample.
+        """
         self._refuse_shape(u)
         # Scaled in their own precision and rounded then, as in training.
         number = next(self.parameters()).dtype
         scaled = self.normalization.normalize_inputs(u).to(number)
+        # Networks without scalars may be foreign, and take fields alone.
+        rows = as_rows(conditions, conditioning_of(self.network), u)
+        network = self.network if rows is None else partial(self.network, conditions=rows)
         if self.symmetry is None:
-            v = self.network(scaled)
+            v = network(scaled)
         else:
-            v = average_over_group(self.network, scaled, self.symmetry)
+            v = average_over_group(network, scaled, self.symmetry)
         return self.normalization.denormalize_outputs(v)
 
     @torch.inference_mode()
@@ -70,6 +79,7 @@ class TrainedOperator(nn.Module):
         self,
         u: Float[Tensor | np.ndarray, "sample in_channel *space"],
         batch_size: int = 32,
+        conditions: Tensor | float | None = None,
     ) -> Float[Tensor, "sample out_channel *space"]:
         """`forward` in evaluation mode, a batch at a time on its device; the outputs on the CPU.
 
@@ -87,7 +97,7 @@ class TrainedOperator(nn.Module):
                 OutOfRange,
                 stacklevel=3,
             )
-        v = self.apply_to(u, batch_size)
+        v = self.apply_to(u, batch_size, conditions)
         if not v.isfinite().all():
             bad = int((~v.isfinite()).flatten(1).any(1).nonzero()[0])
             raise ValueError(
@@ -97,14 +107,19 @@ class TrainedOperator(nn.Module):
         return v
 
     @torch.inference_mode()
-    def apply_to(self, u: Tensor, batch_size: int = 32) -> Tensor:
+    def apply_to(
+        self, u: Tensor, batch_size: int = 32, conditions: Tensor | float | None = None
+    ) -> Tensor:
         """`predict` without a look at the training range and at what comes out."""
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}; use a whole number, 1 or more.")
         u = self._checked(u)
         self.eval()
         device = next(self.parameters()).device
-        return torch.cat([self(batch.to(device)).cpu() for batch in u.split(batch_size)])
+        rows = as_rows(conditions, conditioning_of(self.network), u)
+        given: Iterable[Tensor | None] = repeat(None) if rows is None else rows.split(batch_size)
+        batches = zip(u.split(batch_size), given, strict=False)
+        return torch.cat([self(batch.to(device), row).cpu() for batch, row in batches])
 
     def _checked(self, u: Any) -> Tensor:
         """Inputs as a tensor of finite real numbers, on the grid of the operator's kind."""

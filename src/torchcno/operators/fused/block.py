@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from torchcno.operators.activation import Activation
+from torchcno.operators.conditioning import Modulation, modulate
 from torchcno.operators.convolution import Convolution
 from torchcno.operators.fused import choice
 from torchcno.operators.fused.convolution import convolve
@@ -27,10 +28,14 @@ def why_in_parts(*parts: nn.Module) -> str | None:
     return "what is traced runs without this package" if is_traced() else None
 
 
-def why_not_fused(x: Tensor, norm: nn.Module, activation: nn.Module) -> str | None:
+def why_not_fused(
+    x: Tensor, norm: nn.Module, activation: nn.Module, modulation: Modulation | None = None
+) -> str | None:
     """Why norm and activation are two passes over fields x; None: they are one program."""
     if not x.is_cuda:
         return "the program for both is for CUDA"
+    if modulation is not None:
+        return "every sample has a scale and a shift of its own between norm and activation"
     if torch.compiler.is_compiling():
         return "a compiler fuses the parts on its own"
     if not isinstance(activation, Activation):
@@ -44,15 +49,21 @@ def why_not_fused(x: Tensor, norm: nn.Module, activation: nn.Module) -> str | No
     return reason or choice.why_not_plain_batch_norm(x, norm)
 
 
-def compute(x: Tensor, convolution: Convolution, norm: nn.Module, activation: nn.Module) -> Tensor:
-    """Σ(norm(K x))."""
+def compute(
+    x: Tensor,
+    convolution: Convolution,
+    norm: nn.Module,
+    activation: nn.Module,
+    modulation: Modulation | None = None,
+) -> Tensor:
+    """Σ(norm(K x)), modulated before Σ."""
     centred = _takes_the_mean(norm)
     y = convolve(x, convolution, with_bias=not centred)
     if centred:
         _tell(norm, convolution.bias)
-    if why_not_fused(y, norm, activation) is None:
+    if why_not_fused(y, norm, activation, modulation) is None:
         return normalise_and_activate(y, norm, activation)
-    z: Tensor = activation(norm(y))
+    z: Tensor = activation(modulate(norm(y), modulation))
     return z
 
 
