@@ -177,8 +177,14 @@ def test_a_folder_that_holds_a_run_is_refused(cno, tiny, run_folder):
         (["poisson", "con"], "unknown model 'con'; did you mean 'cno'?"),
         (["poisson", "cno", "--preset", "bets"], "unknown preset 'bets'; did you mean 'best'?"),
         (["poisson", "cno", "--model.widht", "3"], "Perhaps you meant: --model.width"),
-        (["poisson", "cno", "--train.epochs", "many"], "train.epochs is 'many'; give int."),
-        (["poisson", "cno", "--train.patience", "x"], "train.patience is 'x'; give int or null."),
+        (
+            ["poisson", "cno", "--train.epochs", "many"],
+            "train.epochs is 'many'; give a whole number.",
+        ),
+        (
+            ["poisson", "cno", "--train.patience", "x"],
+            "train.patience is 'x'; give a whole number or null.",
+        ),
         (["poisson", "cno", "--resolution", "fine"], "--resolution"),
         (["poisson", "cno", "--train.epochs", "0", "--out", "x"], "epochs is 0"),
         (["poisson", "cno", "--model.boundary", "perodic"], "'perodic'"),

@@ -7,6 +7,7 @@ from torchcno.disk import read_json
 from torchcno.operators.filters import Nearest, WindowedSinc
 from torchcno.runs.demo import (
     RESOLUTIONS,
+    Timing,
     Tour,
     take_tour,
     translation_error,
@@ -39,7 +40,9 @@ def test_a_tour_removes_no_run_but_its_own(tiny_run, tmp_path):
 def test_the_page_is_one_file(tiny_run, translations, tmp_path):
     evaluations = evaluate_run(tiny_run, ("test", "ood"), RESOLUTIONS, samples=2, device="cpu")
     result = read_json(tiny_run / "result.json")
-    tour = Tour(tiny_run, result, evaluations, translations, seconds=1.0)
+    tour = Tour(
+        tiny_run, result, evaluations, translations, [Timing("poisson", 0.01, 0.001)], seconds=1.0
+    )
     page = tmp_path / "demo.html"
     write_page(tour, page)
     sources = re.findall(r'(?:src|href)="([^"]+)"', page.read_text())

@@ -34,19 +34,19 @@ def number(value: float | None, scale: float = 1.0) -> str:
 
 
 def show_errors(errors: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
-    """Median errors in percent, on fields scaled to [0, 1] and on physical ones."""
+    """Median errors in percent, of physical fields, and of fields scaled to [0, 1]."""
     median = "_median_percent"
     known = next(iter(errors.values()), {})
     metrics = [name for name in known if name.endswith(median)]
     rows = [
         (
             name,
-            *(f"{summary[metric]['normalized']:.3g}" for metric in metrics),
             *(f"{summary[metric]['physical']:.3g}" for metric in metrics),
+            *(f"{summary[metric]['normalized']:.3g}" for metric in metrics),
         )
         for name, summary in errors.items()
     ]
     names = [name.removesuffix(median).removeprefix("relative_").upper() for name in metrics]
     first, *others = names or [""]
     title = "relative error in percent, median over samples"
-    show_table(title, ["", f"scaled {first}", *others, f"physical {first}", *others], rows)
+    show_table(title, ["", f"physical {first}", *others, f"scaled {first}", *others], rows)

@@ -41,7 +41,7 @@ _CLASSIC = {"filter", "activation_upsampling", "boundary", "activation", "norm",
 
 @dataclass(frozen=True)
 class CNOConfig:
-    """Everything that a `CNO` is made from, with the paper's symbols (section 2 and SM C.1)."""
+    """Settings of a convolutional neural operator (CNO), with the paper's symbols in brackets."""
 
     in_channels: int = option(1, "channels of the input (d_X)", least=1)
     out_channels: int = option(1, "channels of the output (d_Y)", least=1)
@@ -54,21 +54,21 @@ class CNOConfig:
         32, "channels after the first halving, doubled by each further one (d_e)", least=2
     )
     neck_blocks: int = option(4, "residual blocks on the coarsest grid (N_res,b)", least=0)
-    skip_blocks: int = option(4, "residual blocks per level across (N_res,i)", least=0)
+    skip_blocks: int = option(4, "residual blocks on each connection across (N_res,i)", least=0)
     activation_upsampling: float | int = option(
-        2, "how much finer the grid is on which σ acts (N_σ)", least=1
+        2, "how much finer the grid is inside the activation (N_σ)", least=1
     )
     filter: WindowedSinc | Ideal | Nearest = option(
-        _PAPER_FILTER, "low-pass filter: windowed-sinc (N_tap, c_h, w_c), ideal or nearest (none)"
+        _PAPER_FILTER, "low-pass filter: windowed-sinc, ideal (sharp), or nearest (no filter)"
     )
     boundary: Boundaries = option(
         "zero",
-        "how cell-centred fields go on beyond the edge, for all axes or one per axis",
+        "how fields continue beyond the edge; one for all axes, or one per axis",
         choices=BOUNDARIES,
     )
     layout: Layouts = option(
         "cell-centred",
-        "where the data's samples lie, for other resolutions, for all axes or one per axis",
+        "where grid points lie, for other resolutions; one for all axes, or one per axis",
         choices=get_args(Layout),
     )
     activation: str = option("leaky_relu", "activation function (σ)", choices=SIGMAS)

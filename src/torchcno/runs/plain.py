@@ -120,10 +120,21 @@ def _convert_union(value: Any, members: tuple[Any, ...], where: str) -> Any:
     raise ValueError(f"{where} is {shown(value)}; give {' or '.join(map(_readable, members))}.")
 
 
+WORDS = {
+    int: "a whole number",
+    float: "a number",
+    str: "a name",
+    bool: "true or false",
+    type(None): "null",
+}
+
+
 def _readable(hint: Any) -> str:
     """An annotation as one would say it."""
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(repr, get_args(hint)))}"
-    if hint is type(None):
-        return "null"
+    if get_origin(hint) is tuple:
+        return "a list such as [48, 64]"
+    if hint in WORDS:
+        return WORDS[hint]
     return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")

@@ -17,7 +17,7 @@ Fast = Literal["auto", "compiled", "off"]
 
 @dataclass(frozen=True)
 class Recipe:
-    """One training run (section C.2 of the paper).
+    """How a network is trained (section C.2 of the paper).
 
     A batch is the whole batch, over all devices. The paper searches learning rate, γ and w for each
     model and problem; the defaults here are the middle of its tables.
@@ -30,19 +30,20 @@ class Recipe:
     )
     window: int | None = option(
         None,
-        "samples in memory, shuffled together, where fields are read from a disk while they are "
-        "learnt; null: 256 MB of them",
+        "samples held in memory at a time, for a set larger than memory; null: 256 MB of them",
         above=0,
     )
     normalization: str | None = option(
         None,
-        "scaling of fields: unit (to [0, 1] by one minimum and maximum), symmetric (each channel / "
-        "its largest magnitude), standard (mean 0, deviation 1), none, auto (symmetric or standard "
-        "per channel); null: as published for a benchmark, auto for own data",
+        "how fields are scaled: unit (to [0, 1]), symmetric (by the largest magnitude), standard "
+        "(mean 0, deviation 1), none, auto (symmetric or standard, for each channel); null: as "
+        "published for a benchmark, auto for your data",
         choices=NORMALIZATIONS,
     )
     optimizer: str = option(
-        "adamw", "adamw, or muon: orthogonal steps for kernels", choices=OPTIMIZERS
+        "adamw",
+        "optimiser: adamw, or muon (equally long steps in all directions of a weight matrix)",
+        choices=OPTIMIZERS,
     )
     learning_rate: float = option(1e-3, "highest learning rate (η)", above=0)
     weight_decay: float = option(1e-6, "weight decay (w)", least=0)
@@ -51,27 +52,33 @@ class Recipe:
         "learning-rate schedule: step (× gamma every 10 epochs), cosine (to zero), one-cycle",
         choices=SCHEDULES,
     )
-    gamma: float = option(0.98, "factor of the schedule step, every 10 epochs (γ)", above=0)
+    gamma: float = option(
+        0.98, "factor of the rate every 10 epochs, for the schedule step (γ)", above=0
+    )
     warmup: float = option(
-        0.0, "part of the run in which the rate grows, for the schedule cosine", least=0, below=1
+        0.0, "share of the run in which the rate rises, for the schedule cosine", least=0, below=1
     )
     loss: str = option(
         "relative-l1",
-        "relative-l1 (to the batch's norm), channel-l1 (that of each channel, averaged), "
-        "relative-l2 (to each sample's), weighted-l2 (gradients too)",
+        "what is minimised: relative-l1 (over the batch), channel-l1 (per channel, averaged), "
+        "relative-l2 (per sample, averaged), weighted-l2 (per sample, gradients too)",
         choices=LOSSES,
     )
     augmentation: str = option(
-        "none", "transform batches by symmetries that the problem must have", choices=AUGMENTATIONS
+        "none",
+        "move training samples by these symmetries, which the problem must have",
+        choices=AUGMENTATIONS,
     )
     symmetric_predictions: bool = option(
-        False, "average predictions over the symmetries of the augmentation, where these are few"
+        False, "average predictions over these symmetries; 2 to 16 times the work of one"
     )
     averaging_half_life: float | None = option(
-        None, "half-life of the averaged weights, in epochs; null: no averaging", above=0
+        None,
+        "evaluate weights averaged over time, with this half-life in epochs; null: do not",
+        above=0,
     )
     frozen_statistics: float = option(
-        0.0, "last part of the run, in which batch norm keeps its statistics", least=0, below=1
+        0.0, "last share of the run, in which batch norm keeps its statistics", least=0, below=1
     )
     patience: int | None = option(
         200, "stop after this many epochs without a better validation error; null: never", above=0
@@ -80,13 +87,13 @@ class Recipe:
     checkpoint_every: float = option(60.0, "seconds between two checkpoints", least=0)
     precision: Precision = option(
         "auto",
-        "arithmetic on CUDA: 32 (full float32), tf32 (11 bits), fp16-mixed, bf16-mixed (fields are "
-        "stored so, too), auto (fp16-mixed for a CNO, back to tf32 where numbers leave its range)",
+        "arithmetic on CUDA: 32 (full), tf32 (faster), fp16-mixed, bf16-mixed (fields of half the "
+        "size), auto (fp16-mixed for a CNO, back to tf32 where numbers leave its range)",
         choices=get_args(Precision),
     )
     fast: Fast = option(
         "auto",
-        "on CUDA: auto (a step is one captured graph), compiled (by torch.compile, too), off",
+        "how a step runs on CUDA: auto (as one captured graph), compiled (and torch.compile), off",
         choices=get_args(Fast),
     )
 
