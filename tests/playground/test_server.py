@@ -70,6 +70,24 @@ def test_addresses_cannot_be_guessed(server, small):
     assert len(server.token) >= 32
 
 
+def test_it_ends_at_once_and_no_thread_of_it_is_left(small):
+    before = set(threading.enumerate())
+    server = PlaygroundServer(small)
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    idle = http.client.HTTPConnection(*server.server_address, timeout=60)
+    idle.request("GET", f"/{server.token}/")  # and the connection stays open
+    assert Answer(idle.getresponse()).status == 200
+    assert post(server, "answer", VIEW).status == 200
+    start = time.monotonic()
+    server.shutdown()
+    server.server_close()
+    serving.join()
+    idle.close()
+    assert time.monotonic() - start < module.IDLE / 2
+    assert set(threading.enumerate()) <= before
+
+
 def test_an_answer_is_the_networks_own(server, small):
     fields = post(server, "answer", VIEW).fields
     expected = small.answer(View({"seed": 1}, 24)).fields

@@ -13,6 +13,7 @@ import contextlib
 import hmac
 import json
 import secrets
+import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -80,11 +81,15 @@ class Worker:
             why = f"there was no answer within {PATIENCE:g} s; try a coarser grid."
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, why) from None
 
+    def end(self) -> None:
+        """Leave what waits, and wait for what is being computed."""
+        self._pool.shutdown(cancel_futures=True)
+
 
 class PlaygroundServer(ThreadingHTTPServer):
     """Serves one playground on a free port of this machine, or on a given one."""
 
-    daemon_threads = True
+    daemon_threads = False  # Python may abort where a thread is still at work in the end
     request_queue_size = MOST_CONNECTIONS
 
     def __init__(self, playground: Playground, port: int = 0) -> None:
@@ -101,6 +106,7 @@ class PlaygroundServer(ThreadingHTTPServer):
         page = render_page(setup)
         self.files = {"": (page, "text/html; charset=utf-8"), **ASSETS}
         self._connections = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._open: set[Any] = set()  # sockets of connections
         super().__init__((HOST, port), Handler)
         own = self.server_address[1]
         self.names = {f"{HOST}:{own}", f"localhost:{own}"}
@@ -117,6 +123,7 @@ class PlaygroundServer(ThreadingHTTPServer):
                 request.sendall(FULL)
             self.shutdown_request(request)
             return
+        self._open.add(request)
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -124,7 +131,17 @@ class PlaygroundServer(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self._open.discard(request)
             self._connections.release()
+
+    def server_close(self) -> None:
+        """Take no more, end all connections, and wait for their threads."""
+        for worker, _ in self.routes.values():
+            worker.end()
+        for request in tuple(self._open):
+            with contextlib.suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
+        super().server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A connection that broke is its owner's matter."""
