@@ -40,6 +40,25 @@ def test_another_recipe_is_not_written_over(cno, tmp_path):
     assert cno(*words, "--problem.K", 5, "--overwrite").code == 0
 
 
+def test_trajectories_have_their_times(cno, tmp_path):
+    words = ("--split", "test", "--samples", 2, "--resolution", 16, "--problem.N", 16)
+    where = ("--problem.components", "uv", "--times", "0:0.3:0.1", "--out", tmp_path)
+    assert cno("generate", "navier-stokes", *words, *where).code == 0
+    path = tmp_path / "navier-stokes-trajectories-test-16.nc"
+    with xarray.open_dataset(path, engine="h5netcdf") as data:
+        assert data["state"].dims == ("sample", "time", "channel", "y", "x")
+        assert data["state"].shape == (2, 4, 2, 16, 16)
+        assert data["time"].values.tolist() == [0.0, 0.1, 0.2, 0.3]
+
+
+@pytest.mark.parametrize("times", ["1:0:0.1", "0:1:0", "0:1:1e-9", "0:inf:1", "0,inf", "a", "0.5"])
+def test_times_that_are_none_are_refused(cno, tmp_path, times):
+    outcome = cno("generate", "navier-stokes", "--times", times, "--out", tmp_path)
+    assert outcome.code == 2
+    assert "time" in outcome.err
+    assert not any(tmp_path.iterdir())
+
+
 def test_bad_words_are_named(cno, tmp_path):
     assert "one problem, or --all" in cno("generate").err
     assert "one problem, or --all" in cno("generate", "poisson", "--all").err

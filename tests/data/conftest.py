@@ -1,6 +1,7 @@
 """A problem that costs nothing and counts what it solves."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -9,6 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from torchcno.grids import Grid
+from torchcno.problems.evolution import Evolution
 from torchcno.problems.problem import Problem
 
 
@@ -57,6 +59,25 @@ class Corrected(Toy):
 
     def solve(self, inputs: Tensor) -> Tensor:
         return -super().solve(inputs)
+
+
+@dataclass(frozen=True)
+class Decay(Evolution, Toy):
+    """Decay: u(0) ↦ u(T) of u_t = −a u."""
+
+    T: float = 1.0
+
+    name: ClassVar = "decay"
+
+    def trajectory(self, inputs: Tensor, times: Sequence[float]) -> Tensor:
+        self.solved.append(len(inputs))
+        return torch.stack([math.exp(-self.a * t) * inputs for t in times], dim=1)
+
+
+@pytest.fixture
+def decay() -> Decay:
+    Toy.solved.clear()
+    return Decay()
 
 
 @pytest.fixture

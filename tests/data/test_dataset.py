@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from torchcno.data.dataset import data_folder, load
+from torchcno.data.dataset import data_folder, load, load_trajectories
 from torchcno.data.fields import Fields
 from torchcno.data.generate import generate
 from torchcno.grids import Grid
@@ -193,3 +193,30 @@ else:
 
 def test_fields_may_be_arrays_of_numpy_on_a_grid_of_a_list_and_are_real():
     subprocess.run([sys.executable, "-c", ARRAYS], check=True)
+
+
+class TestLoadTrajectories:
+    def test_they_begin_and_end_where_the_pairs_do(self, decay, tmp_path):
+        pairs = load(decay, "ood", folder=tmp_path)
+        trajectories = load_trajectories(decay, "ood", [0.0, 0.4, 1.0], folder=tmp_path)
+        assert trajectories.grid == pairs.grid
+        assert torch.equal(trajectories.at(0), pairs.inputs)
+        assert torch.equal(trajectories.at(-1), pairs.outputs)
+
+    def test_a_file_is_made_once_and_other_times_have_their_own(self, decay, tmp_path):
+        tenths = [0.1 * i for i in range(4)]  # the last is not 0.3 in binary
+        first = load_trajectories(decay, "val", tenths, folder=tmp_path)
+        decay.solved.clear()
+        again = load_trajectories(decay, "val", [0, 0.1, 0.2, 0.3], folder=tmp_path)
+        assert not decay.solved
+        assert torch.equal(first.states, again.states)
+        other = load_trajectories(decay, "val", [0.0, 0.1], folder=tmp_path)
+        assert torch.equal(other.states, first.states[:, :2])
+        assert len(list(tmp_path.glob("decay-*/decay-trajectories-val-16.nc"))) == 2
+
+    def test_a_file_of_generate_is_found(self, decay, tmp_path):
+        path = generate(decay, "val", folder=tmp_path, times=[0.0, 1.0])
+        decay.solved.clear()
+        loaded = load_trajectories(decay, "val", [0.0, 1.0], folder=tmp_path)
+        assert not decay.solved
+        assert (path.parent, len(loaded)) == (tmp_path, 5)

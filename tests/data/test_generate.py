@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import errno
+import math
 import os
 import resource
 import signal
@@ -81,6 +82,48 @@ def test_the_number_of_threads_changes_no_bit_and_is_left_as_it_was(tmp_path):
         finally:
             torch.set_num_threads(1)
     assert files_made[0].read_bytes() == files_made[1].read_bytes()
+
+
+def test_a_larger_file_of_trajectories_begins_with_the_smaller_ones(decay, tmp_path):
+    times = [0.0, 0.5, 2.0]
+    (small,) = values(generate(decay, "train", folder=tmp_path / "small", samples=2, times=times))
+    path = generate(decay, "train", folder=tmp_path, samples=CPU_CHUNK + 1, times=times)
+    decay.solved.clear()
+    extended = generate(decay, "train", folder=tmp_path, samples=3 * CPU_CHUNK, times=times)
+    assert sum(decay.solved) == 2 * CPU_CHUNK
+    at_once = generate(decay, "train", folder=tmp_path / "b", samples=3 * CPU_CHUNK, times=times)
+    assert path == extended
+    assert extended.read_bytes() == at_once.read_bytes()
+    (states,) = values(extended)
+    assert np.array_equal(states[:2], small)
+    np.testing.assert_allclose(states[:, 2], math.exp(-4) * states[:, 0], rtol=1e-6)
+
+
+def test_interrupted_trajectories_go_on_from_their_chunks(decay, tmp_path):
+    def stop(done, total):
+        if done >= CPU_CHUNK:
+            raise KeyboardInterrupt
+
+    asked = {"folder": tmp_path, "times": (0.0, 1.0), "workers": 1}
+    with pytest.raises(KeyboardInterrupt):
+        generate(decay, "train", progress=stop, **asked)
+    assert not list(tmp_path.glob("*.nc"))
+    decay.solved.clear()
+    resumed = generate(decay, "train", **asked)
+    assert sum(decay.solved) == decay.samples["train"] - CPU_CHUNK
+    whole = generate(decay, "train", **(asked | {"folder": tmp_path / "whole"}))
+    assert resumed.read_bytes() == whole.read_bytes()
+
+
+def test_other_times_are_another_recipe(decay, toy, tmp_path):
+    generate(decay, "val", folder=tmp_path, times=[0.0, 1.0])
+    with pytest.raises(ValueError, match=r"times: .* there, .* asked for"):
+        generate(decay, "val", folder=tmp_path, times=[0.0, 2.0])
+    with pytest.raises(ValueError, match="toy is steady"):
+        generate(toy, "val", folder=tmp_path, times=[0.0, 1.0])
+    for times in ([1.0], [1.0, 0.0], [-1.0, 0.0], [0.0, math.inf], [0.0, math.nan]):
+        with pytest.raises(ValueError, match=r"time"):
+            generate(decay, "val", folder=tmp_path, times=times)
 
 
 @pytest.mark.slow

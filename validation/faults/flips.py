@@ -153,7 +153,7 @@ def _chunk(folder: Path) -> tuple[Path, Callable[[], Any]]:
     return work.path(chunk), read
 
 
-def _pair() -> files.Pair:
+def _pair() -> files.Arrays:
     draw = np.random.default_rng(0)
     inputs, outputs = draw.standard_normal((2, 3, 1, 24, 24)).astype(np.float32)
     return inputs, outputs

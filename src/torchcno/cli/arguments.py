@@ -11,6 +11,7 @@ import re
 import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -32,6 +33,7 @@ from torchcno.runs.plain import convert, to_plain
 RUN_FILES = ("config.yaml", "metrics.jsonl", "model.json", "model.safetensors", "result.json")
 PICTURES = (".png", ".pdf", ".svg", ".jpg")  # what figures are written as
 DEVICES = "auto|cpu|cuda"
+MOST_TIMES = 10_000  # of a trajectory: more are a mistake in the step
 HELP = {"-h", "--help"}
 UNREAD = {  # how tyro says that a word is of another type, and what to give
     r"no type matching N could .*? \[(.*?)\]": "a whole number",
@@ -65,6 +67,23 @@ def _read_numbers(words: list[str]) -> tuple[int, ...]:
         raise ValueError(f"{words[0]} is no list; give numbers such as 32,64,128.") from None
 
 
+def _read_times(words: list[str]) -> tuple[float, ...]:
+    """0:1:0.1 as start, end and step, both ends included; or 0,0.5,2."""
+    parts = words[0].split(":")
+    try:
+        if len(parts) == 1:
+            return tuple(float(word) for word in words[0].split(","))
+        start, end, step = map(Decimal, parts)  # exact, where 3 · 0.1 is not 0.3
+        if not (step > 0 and start < end and (end - start) / step <= MOST_TIMES):
+            raise ValueError
+        return tuple(float(start + i * step) for i in range(int((end - start) / step) + 1))
+    except (ValueError, ArithmeticError):
+        raise ValueError(
+            f"{words[0]} are no times; give START:END:STEP such as 0:1:0.1, at most {MOST_TIMES:,} "
+            "steps, or a list such as 0,0.5,2."
+        ) from None
+
+
 Run = Annotated[Path, describe("folder of the run")]
 NamedRun = Annotated[Path, describe("folder of the run, or a name such as poisson")]
 Runs = Annotated[tuple[Path, ...], describe("folders of one or more runs", "")]
@@ -73,6 +92,10 @@ Strings = tyro.conf.UseAppendAction[tuple[str, ...]]  # an option that may be re
 Numbers = Annotated[
     tuple[int, ...],
     PrimitiveConstructorSpec(1, "N,N,...", _read_numbers, lambda it: True, lambda it: [str(it)]),
+]
+Times = Annotated[
+    tuple[float, ...],
+    PrimitiveConstructorSpec(1, "A:B:STEP", _read_times, lambda it: True, lambda it: [str(it)]),
 ]
 Data = Annotated[Path | None, describe("folder of data files", "as in training", "FOLDER")]
 Names = Annotated[

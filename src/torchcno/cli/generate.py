@@ -1,12 +1,13 @@
 """`cno generate`: data files of a problem, or of all."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 from torchcno.cli import INTERRUPTED, Stop
-from torchcno.cli.arguments import Fields, Strings, describe, leading_names
+from torchcno.cli.arguments import Fields, Strings, Times, describe, leading_names
 from torchcno.cli.terminal import Move, progress_bars
 
 
@@ -22,6 +23,9 @@ def generate(
     ] = (),
     samples: Annotated[int | None, describe("samples per split", "the paper's number")] = None,
     resolution: Annotated[int | None, describe("points per axis", "the paper's number")] = None,
+    times: Annotated[
+        Times, describe("trajectories at these times: 0:1:0.1 or 0,0.5,2", "pairs, no trajectories")
+    ] = (),
     seed: Annotated[int, describe("seed of the random inputs")] = 0,
     out: Annotated[
         Path | None, describe("folder for the files", "the cache folder", "FOLDER")
@@ -35,16 +39,19 @@ def generate(
 
     Each split is a NetCDF file. If it is interrupted, the same command goes on
     where it was. The constants of the problem are options, too:
-    `cno generate PROBLEM --help` lists them.
+    `cno generate PROBLEM --help` lists them. With --times, a sample is a
+    trajectory: the states of a problem that evolves at these times.
 
     examples:
       cno generate poisson --split train --samples 1024 --seed 0 --out data/
       cno generate poisson --problem.K 32 --out data-k32/
+      cno generate navier-stokes --problem.components uv --times 0:1:0.1 --out flows/
       cno generate --all --out data/
     """
     from torchcno.data.dataset import data_folder
     from torchcno.data.generate import generate as make
     from torchcno.problems import PROBLEMS
+    from torchcno.problems.evolution import require_evolution
     from torchcno.problems.problem import SPLITS
     from torchcno.runs.plain import from_plain
     from torchcno.selection import select
@@ -54,6 +61,10 @@ def generate(
     chosen = [select(PROBLEMS, problem, "problem")] if problem else list(PROBLEMS.values())
     for pde in chosen:
         one = from_plain(pde, fields.get("problem", {}), "problem")
+        unseen = require_evolution(one).unseen if times else ""
+        if unseen:
+            words = f"{one.name}: networks do not see all that the future depends on: {unseen}."
+            print(words, file=sys.stderr)
         for name in split or SPLITS:
             what = f"{one.name} {name}"
             with progress_bars() as bar, stop_with_count(what, bar(what)) as count:
@@ -63,6 +74,7 @@ def generate(
                     samples=samples,
                     resolution=resolution,
                     seed=seed,
+                    times=times,
                     folder=out or data_folder(),
                     workers=workers,
                     overwrite=overwrite,

@@ -3,16 +3,20 @@
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from torchcno.data import files
 from torchcno.data.fields import Fields
 from torchcno.data.generate import Progress, make_file
 from torchcno.data.samples import Samples
+from torchcno.data.trajectories import Trajectories
+from torchcno.grids import Grid
 from torchcno.problems.problem import Problem, Resolution
 
 
@@ -43,10 +47,45 @@ def load_samples(
 
     The data folder is `folder`, else $TORCHCNO_DATA, else a cache folder.
     """
+    (inputs, outputs), grid = _read(samples, folder, device, progress)
+    return Fields(inputs, outputs, grid)
+
+
+def load_trajectories(
+    problem: Problem,
+    split: str,
+    times: Sequence[float],
+    *,
+    samples: int | None = None,
+    resolution: Resolution | None = None,
+    seed: int = 0,
+    folder: Path | str | None = None,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
+) -> Trajectories:
+    """The trajectories of a split at `times`, from the data folder; made there if missing.
+
+    As `load`: sample i begins where the i-th pair of `load` does.
+
+    >>> times = [0.1 * i for i in range(11)]
+    >>> train = load_trajectories(NavierStokes(components="uv"), "train", times)
+    """
+    wanted = Samples.of(problem, split, resolution, seed, samples, times)
+    (states,), grid = _read(wanted, folder, device, progress)
+    return Trajectories(states, torch.tensor(wanted.times, dtype=torch.float64), grid)
+
+
+def _read(
+    samples: Samples,
+    folder: Path | str | None,
+    device: str | torch.device,
+    progress: Progress | None,
+) -> tuple[tuple[Tensor, ...], Grid]:
+    """The arrays of the samples, made where they are missing, and their grid."""
     home = home_folder(data_folder(folder), samples)
     path = make_file(samples, home, device=device, progress=progress)
-    (inputs, outputs), grid = files.read(path, samples.count)
-    return Fields(torch.from_numpy(inputs), torch.from_numpy(outputs), grid)
+    arrays, grid = files.read(path, samples.count)
+    return tuple(map(torch.from_numpy, arrays)), grid
 
 
 def data_folder(folder: Path | str | None = None) -> Path:
@@ -81,6 +120,8 @@ def home_folder(folder: Path, wanted: Samples) -> Path:
     constants = [asdict(wanted.problem), wanted.seed]
     if wanted.problem.version > 1:  # the first had no number: its folders keep their names
         constants.append(wanted.problem.version)
+    if wanted.times:
+        constants.append(wanted.times)
     text = json.dumps(constants, sort_keys=True).encode()
     digest = hashlib.blake2b(text, digest_size=4).hexdigest()
     return folder / f"{wanted.problem.name}-{digest}"

@@ -23,7 +23,7 @@ from torchcno.data.samples import Samples
 from torchcno.disk import DiskError, explain, flush_file, open_own, open_regular, refuse_bomb
 from torchcno.grids import Grid
 
-Pair = tuple[NDArray[np.float32], NDArray[np.float32]]  # inputs, outputs
+Arrays = tuple[NDArray[np.float32], ...]  # inputs and outputs, or states: `Samples.shapes`
 
 AXES = ("z", "y", "x")  # of space, in tensor order; fewer dimensions drop the first ones
 BLOCK = 64  # samples read at a time
@@ -32,6 +32,15 @@ CHECKS = ("sha256", "sha256_description")  # attributes: of the values, of all e
 # Files are whole before they have their names, and never written to again: no one needs HDF5's own
 # locks, which not every file system has.
 UNLOCKED = {"locking": False}
+
+
+PAIRS = (
+    "Inputs, and the outputs that a PDE's solution operator gives for them, in physical values. "
+    "sha256 is of the bytes of all inputs followed by all outputs."
+)
+TRAJECTORIES = (
+    "States of a PDE's solution at increasing times, in physical values. sha256 is of their bytes."
+)
 
 
 class Damaged(OSError):  # noqa: N818
@@ -48,20 +57,21 @@ class Header:
 
 
 def file_name(samples: Samples) -> str:
-    """`<problem>-<split>-<resolution>.nc`"""
-    return f"{samples.problem.name}-{samples.split}-{samples.points}.nc"
+    """`<problem>-<split>-<resolution>.nc`, or `<problem>-trajectories-<split>-<resolution>.nc`"""
+    kind = "trajectories-" if samples.times else ""
+    return f"{samples.problem.name}-{kind}{samples.split}-{samples.points}.nc"
 
 
-def write(path: Path, samples: Samples, device: str, chunks: Iterable[Pair]) -> None:
+def write(path: Path, samples: Samples, device: str, chunks: Iterable[Arrays]) -> None:
     """The samples, handed over in consecutive chunks, as a file at `path`."""
     reserve(path, bytes_of(samples))
     with h5netcdf.File(path, "w", **UNLOCKED) as file:
         create_variables(file, samples)
         start = 0
-        for inputs, outputs in chunks:
-            file["input"][start : start + len(inputs)] = inputs
-            file["output"][start : start + len(outputs)] = outputs
-            start += len(inputs)
+        for arrays in chunks:
+            for name, array in zip(samples.shapes, arrays, strict=True):
+                file[name][start : start + len(array)] = array
+            start += len(arrays[0])
         file.attrs.update(describe(samples), device=device, sha256=checksum(file))
         file.attrs["sha256_description"] = checksum_of_description(file)
     flush_file(path)
@@ -69,8 +79,7 @@ def write(path: Path, samples: Samples, device: str, chunks: Iterable[Pair]) -> 
 
 def bytes_of(samples: Samples) -> int:
     """The size of all values of the file."""
-    values = sum(samples.split_problem.channels) * math.prod(samples.grid.shape)
-    return 4 * samples.count * values
+    return 4 * samples.count * sum(map(math.prod, samples.shapes.values()))
 
 
 def reserve(path: Path, size: int) -> None:
@@ -92,24 +101,33 @@ def reserve(path: Path, size: int) -> None:
 
 def create_variables(file: h5netcdf.File, samples: Samples) -> None:
     """Coordinates, and empty fields, each with a name that a stranger understands."""
-    grid, channels = samples.grid, samples.split_problem.channels
-    axes = coordinates_of(grid)
+    axes, problem = coordinates_of(samples.grid), samples.problem
+    dimensions = {  # of a sample's arrays, before those of space
+        name: ("time", "channel") if name == "state" else (f"{name}_channel",)
+        for name in samples.shapes
+    }
     file.dimensions = {
         "sample": samples.count,
-        "input_channel": channels[0],
-        "output_channel": channels[1],
-        **dict(zip(axes, grid.shape, strict=True)),
+        **{
+            axis: n
+            for name, shape in samples.shapes.items()
+            for axis, n in zip(dimensions[name], shape, strict=False)
+        },
+        **dict(zip(axes, samples.grid.shape, strict=True)),
     }
     number = file.create_variable("sample", ("sample",), data=np.arange(samples.count))
     number.attrs["long_name"] = "number of the sample"
-    for (axis, positions), extent in zip(axes.items(), grid.extent, strict=True):
+    if samples.times:
+        time = file.create_variable("time", ("time",), data=np.array(samples.times))
+        time.attrs.update(long_name="time", axis="T")
+    for (axis, positions), extent in zip(axes.items(), samples.grid.extent, strict=True):
         variable = file.create_variable(axis, (axis,), data=positions)
         variable.attrs.update(long_name=f"position along {axis}", units="1", axis=axis.upper())
         variable.attrs["extent"] = np.array(extent)
-    labels = {"input": samples.problem.input_label, "output": samples.problem.output_label}
-    for name, label in labels.items():
-        field = file.create_variable(name, ("sample", f"{name}_channel", *axes), "<f4")
-        field.attrs.update(long_name=label, units="1")
+    labels = {"input": problem.input_label, "output": problem.output_label, "state": "state"}
+    for name in samples.shapes:
+        field = file.create_variable(name, ("sample", *dimensions[name], *axes), "<f4")
+        field.attrs.update(long_name=labels[name], units="1")
 
 
 def coordinates_of(grid: Grid) -> dict[str, NDArray[np.float64]]:
@@ -124,8 +142,7 @@ def describe(samples: Samples) -> dict[str, Any]:
     return {
         "title": f"{problem.name}: {samples.count} {samples.split} samples on {shape} points",
         "description": " ".join(equation.split()),
-        "comment": "Inputs, and the outputs that a PDE's solution operator gives for them, in "
-        "physical values. sha256 is of the bytes of all inputs followed by all outputs.",
+        "comment": TRAJECTORIES if samples.times else PAIRS,
         **samples.identity,
         "grid": samples.grid.layout,
         "boundary": problem.boundary,
@@ -134,12 +151,17 @@ def describe(samples: Samples) -> dict[str, Any]:
 
 
 def checksum(file: h5netcdf.File) -> str:
-    """The SHA-256 of the bytes of all inputs followed by those of all outputs."""
+    """The SHA-256 of the bytes of all inputs followed by those of all outputs, or of all states."""
     digest = hashlib.sha256()
-    for name in ("input", "output"):
+    for name in array_names(file):
         for start in range(0, len(file[name]), BLOCK):
             digest.update(file[name][start : start + BLOCK].astype("<f4").tobytes())
     return digest.hexdigest()
+
+
+def array_names(file: h5netcdf.File) -> tuple[str, ...]:
+    """The names of a data file's arrays, as `Samples.shapes` has them."""
+    return ("state",) if "state" in file.variables else ("input", "output")
 
 
 def checksum_of_description(file: h5netcdf.File) -> str:
@@ -175,7 +197,8 @@ def opened(path: Path) -> Iterator[h5netcdf.File]:
             raise Damaged(f"{path} is damaged (a list in it has no end); {remedy}.")
     try:
         with h5netcdf.File(path, "r", **UNLOCKED) as file:
-            if {"problem", "recipe", "sha256"} <= set(file.attrs) and "output" in file.variables:
+            is_ours = {"problem", "recipe", "sha256"} <= set(file.attrs)
+            if is_ours and set(array_names(file)) <= set(file.variables):
                 claimed = [math.prod(v.shape) * v.dtype.itemsize for v in file.variables.values()]
                 refuse_bomb(path, size, sum(claimed))
                 said = file.attrs.get("sha256_description")
@@ -230,25 +253,28 @@ def read_header(path: Path) -> Header:
         names = ("problem", "split", "seed", "resolution", "recipe")
         identity = {name: attributes.get(name, "") for name in names}
         identity["recipe_version"] = attributes.get("recipe_version", 1)  # the first had no number
-        return Header(identity, len(file["output"]), attributes.get("device", ""))
+        if "times" in attributes:
+            identity["times"] = attributes["times"]
+        count = len(file[array_names(file)[-1]])
+        return Header(identity, count, attributes.get("device", ""))
 
 
-def read(path: Path, count: int) -> tuple[Pair, Grid]:
+def read(path: Path, count: int) -> tuple[Arrays, Grid]:
     """The first `count` samples of the file at `path`, and their grid; its values are verified."""
     with opened(path) as file:
         actual, written = checksum(file), file.attrs["sha256"]
-        pair = file["input"][:count], file["output"][:count]
-        axes = file["output"].dimensions[2:]
+        arrays = tuple(file[name][:count] for name in array_names(file))
+        axes = [axis for axis in file[array_names(file)[-1]].dimensions if axis in AXES]
         extent = tuple((float(a), float(b)) for a, b in (file[x].attrs["extent"] for x in axes))
-        grid = Grid(pair[1].shape[2:], file.attrs["grid"], extent)
+        grid = Grid(arrays[-1].shape[-len(axes) :], file.attrs["grid"], extent)
     if actual != written:
         raise ValueError(
             f"the values in {path} are not those that were written (SHA-256 {actual}, not "
             f"{written}); delete it, or generate it again with overwrite."
         )
-    if len(pair[0]) < count:
+    if len(arrays[0]) < count:
         raise ValueError(
-            f"{path} holds {len(pair[0])} of {count} samples: another process replaced it. Do the "
-            "same again."
+            f"{path} holds {len(arrays[0])} of {count} samples: another process replaced it. Do "
+            "the same again."
         )
-    return pair, grid
+    return arrays, grid

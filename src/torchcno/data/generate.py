@@ -46,13 +46,16 @@ def generate(
     samples: int | None = None,
     resolution: Resolution | None = None,
     seed: int = 0,
+    times: Sequence[float] = (),
     **making: Any,
 ) -> Path:
     """The data file of a split in `folder`, by `make_file`, whose other arguments are `making`.
 
-    `samples` and `resolution` are the paper's unless given.
+    `samples` and `resolution` are the paper's unless given. With `times`, samples are trajectories
+    at these times, of a problem that evolves.
     """
-    return make_file(Samples.of(problem, split, resolution, seed, samples), folder, **making)
+    wanted = Samples.of(problem, split, resolution, seed, samples, times)
+    return make_file(wanted, folder, **making)
 
 
 def make_file(
@@ -64,7 +67,7 @@ def make_file(
     device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> Path:
-    """The file `<problem>-<split>-<resolution>.nc` in `folder`, made unless it is there.
+    """The file of these samples in `folder`, named by `files.file_name`, made unless it is there.
 
     A file of the same recipe that holds at least as many samples is left as it is; one that holds
     fewer is extended; one of another recipe is an error unless `overwrite`. On the CPU, `workers`
@@ -83,7 +86,7 @@ def make_file(
             shutil.rmtree(partial, ignore_errors=True)
             return path
         on_cpu = where.type == "cpu"
-        size = CPU_CHUNK if on_cpu else samples.problem.gpu_batch(samples.resolution)
+        size = CPU_CHUNK if on_cpu else samples.gpu_batch
         work = Work(samples, partial, where, size)
         if not overwrite and path.exists():
             work.adopt(path)
@@ -136,9 +139,9 @@ def is_there(path: Path, wanted: Samples) -> bool:
         )
     if there != asked:
         differences = "; ".join(
-            f"{key}: {there[key]!r} there, {value!r} asked for"
+            f"{key}: {there.get(key)!r} there, {value!r} asked for"
             for key, value in asked.items()
-            if there[key] != value
+            if there.get(key) != value
         )
         raise ValueError(
             f"{path} holds data of another recipe ({differences}); "
@@ -199,28 +202,27 @@ class Work:
         """
         size = 1 if self.device.type == "cpu" else self.chunk_size
         batches = [range(i, i + size) for i in chunk[::size]]
-        pairs = [self.samples.make(batch, self.device) for batch in batches]
-        fields = zip(*pairs, strict=True)
-        inputs, outputs = (torch.cat(batch)[: len(chunk)].numpy() for batch in fields)
-        self.put(chunk, (inputs, outputs))
+        made = zip(*(self.samples.make(batch, self.device) for batch in batches), strict=True)
+        self.put(chunk, tuple(torch.cat(parts)[: len(chunk)].numpy() for parts in made))
 
-    def put(self, chunk: range, pair: files.Pair) -> None:
+    def put(self, chunk: range, arrays: files.Arrays) -> None:
         """Keep a chunk: under its own name once it is whole."""
         unfinished = self.path(chunk).with_suffix(".writing.npz")
         unfinished.unlink(missing_ok=True)  # what a kill left, or a stranger's link
+        named: dict[str, Any] = dict(zip(self.samples.shapes, arrays, strict=True))
         with open(open_own(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
-            np.savez(file, inputs=pair[0], outputs=pair[1])
+            np.savez(file, **named)
         os.replace(unfinished, self.path(chunk))
 
-    def read(self, chunk: range) -> files.Pair:
+    def read(self, chunk: range) -> files.Arrays:
         """A finished chunk."""
-        with self.path(chunk).open("rb") as file, np.load(file) as pair:
-            return pair["inputs"][: len(chunk)], pair["outputs"][: len(chunk)]
+        with self.path(chunk).open("rb") as file, np.load(file) as kept:
+            return tuple(kept[name][: len(chunk)] for name in self.samples.shapes)
 
     def is_finished(self, chunk: range) -> bool:
         """Whether a chunk lies in its place, whole."""
         try:
-            return len(self.read(chunk)[1]) == len(chunk)
+            return len(self.read(chunk)[-1]) == len(chunk)
         except Exception:  # a broken archive makes its reader raise anything
             return False
 
@@ -229,11 +231,11 @@ class Work:
         header = files.read_header(path)
         if header.device != self.device.type:
             return
-        (inputs, outputs), _ = files.read(path, header.samples)
+        arrays, _ = files.read(path, header.samples)
         for chunk in self.chunks:
             if chunk.stop <= header.samples:
                 held = slice(chunk.start, chunk.stop)
-                self.put(chunk, (inputs[held], outputs[held]))
+                self.put(chunk, tuple(array[held] for array in arrays))
 
     def run(self, workers: int | None, progress: Progress) -> None:
         """Make every chunk that is not finished."""

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import ClassVar
 
 import torch
@@ -11,7 +10,8 @@ from jaxtyping import Complex, Float
 from torch import Generator, Tensor
 
 from torchcno.grids import Grid
-from torchcno.problems.problem import Problem, Resolution
+from torchcno.problems.evolution import Evolution, check_times
+from torchcno.problems.problem import Resolution
 from torchcno.problems.random_fields import uniform
 from torchcno.problems.torus_flow import TorusFlow, torus_flow
 from torchcno.selection import option
@@ -24,7 +24,7 @@ VISCOSITIES: dict[str, Callable[[Tensor, int], Tensor]] = {
 
 
 @dataclass(frozen=True)
-class NavierStokes(Problem):
+class NavierStokes(Evolution):
     """Navier-Stokes equations: shear layers u(0) ↦ u(T) of u_t + (u·∇)u + ∇p = νΔu, div u = 0.
 
     On the unit torus, section 3 and SM "Navier-Stokes". The initial velocity is the divergence-free
@@ -83,6 +83,11 @@ class NavierStokes(Problem):
         """One each, or two with both components."""
         return len(self.components), len(self.components)
 
+    @property
+    def unseen(self) -> str:  # type: ignore[override]
+        """u alone leaves a part of v open: a function of x."""
+        return "" if self.components == "uv" else "v (components=uv shows it)"
+
     def solver_grid(self, resolution: Resolution) -> Grid:
         """N² points, whatever the resolution of the data."""
         return self.grid(self.N)
@@ -117,10 +122,6 @@ class NavierStokes(Problem):
         both = torch.stack([u, torch.zeros_like(u)], dim=1)
         return flow.velocity(*flow.vorticity(both), n_points)
 
-    def solve(self, inputs: Tensor) -> Tensor:
-        """(u, v) at time T."""
-        return self.trajectory(inputs, [self.T])[:, 0]
-
     def trajectory(
         self, inputs: Tensor, times: Sequence[float]
     ) -> Float[Tensor, "batch time 2 n n"]:
@@ -131,8 +132,7 @@ class NavierStokes(Problem):
                 f"{self.name} is solved on N = {self.N} points an axis, not {velocity.shape[-1]}; "
                 f"sample on `solver_grid`, or use N={velocity.shape[-1]}."
             )
-        if not times or any(before > after for before, after in pairwise([0.0, *times])):
-            raise ValueError(f"times {list(times)} must be one or more that increase from 0.")
+        check_times(times)
         flow = torus_flow(self.N, velocity.device)
         damping = self._damping(flow)
         omega_hat, mean = flow.vorticity(velocity)
@@ -142,6 +142,14 @@ class NavierStokes(Problem):
             states.append(flow.velocity(omega_hat, mean, self.N))
             now = time
         return torch.stack(states, dim=1)
+
+    def invariants(self, fields: Tensor) -> dict[str, Tensor]:
+        """The mean velocity, which stays, and the energy, which falls and needs both components."""
+        means = fields.mean((-2, -1))
+        found = {f"mean {name}": means[..., i] for i, name in enumerate(self.components)}
+        if self.components == "uv":
+            found["energy"] = fields.square().sum(-3).mean((-2, -1)) / 2
+        return found
 
     def _damping(self, flow: TorusFlow) -> Complex[Tensor, "M kx"]:
         """−ε_N Q̂ |κ|²."""

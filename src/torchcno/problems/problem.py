@@ -100,15 +100,28 @@ class Problem(ABC):
         On the CPU it does so to the last bit, since samples are solved one by one: the rounding of
         batched products depends on the batch, and a sample there fills the cores' caches already.
         """
-        grid = self.solver_grid(resolution)
-        states = torch.cat([self.sample_inputs(grid, 1, generator) for generator in generators])
-        states = states.to(device)
-        batches = states.split(1) if states.device.type == "cpu" else [states]
+        batches = self.draw_batches(generators, self.solver_grid(resolution), device)
         outputs = torch.cat([self.solve(batch) for batch in batches])
         inputs, outputs = (
-            self.restrict(self.observe(fields), resolution).cpu() for fields in (states, outputs)
+            self.restrict(self.observe(fields), resolution).cpu()
+            for fields in (torch.cat(batches), outputs)
         )
         return inputs, outputs
+
+    def draw_batches(
+        self, generators: Sequence[Generator], grid: Grid, device: str | torch.device
+    ) -> list[Tensor]:
+        """Random states on `device`, one per generator, in the batches in which they are solved."""
+        states = torch.cat([self.sample_inputs(grid, 1, generator) for generator in generators])
+        states = states.to(device)
+        return list(states.split(1)) if states.device.type == "cpu" else [states]
+
+    def invariants(self, fields: Tensor) -> dict[str, Tensor]:
+        """Numbers that the equation keeps, or lets only fall, of fields as networks see them.
+
+        `fields` are (…, channel, *space), each number is (…). Empty: none is known.
+        """
+        return {}
 
     def for_split(self, split: str) -> "Problem":
         """This problem with the constants of `split`."""

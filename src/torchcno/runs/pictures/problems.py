@@ -36,7 +36,8 @@ def draw_problem(
         title = f"{heading.capitalize()} ({constants})" if constants else heading.capitalize()
         half.suptitle(title, fontsize="medium")
         shown = Samples.of(problem, split, resolution, seed)
-        draw_fields(half, problem, Fields(*shown.make(range(samples)), shown.grid))
+        inputs, outputs = shown.make(range(samples))
+        draw_fields(half, problem, Fields(inputs, outputs, shown.grid))
     if isinstance(problem, Airfoil):
         mesh = c_mesh(rae2822(), problem.mesh)  # around the airfoil that is perturbed
         draw_mesh(figure.add_subfigure(grid[1, :]), mesh, views_of(mesh))
