@@ -56,8 +56,12 @@ def copy_statistics(source: nn.Module, target: nn.Module) -> None:
             ours.copy_(theirs)
 
 
-def recalibrate_batch_norm(model: nn.Module, inputs: Tensor, batch_size: int) -> None:
+def recalibrate_batch_norm(
+    model: nn.Module, inputs: Tensor, batch_size: int, *conditions: Tensor
+) -> None:
     """Set the running statistics of `model` to the mean of those of batches of `inputs`.
+
+    `conditions` are what the network is called with beside them.
 
     Batch-norm layers alone are in training mode meanwhile: dropout stays off, nothing is random.
     """
@@ -68,15 +72,17 @@ def recalibrate_batch_norm(model: nn.Module, inputs: Tensor, batch_size: int) ->
     model.eval()
     for norm in norms:
         norm.train()
-    batches = inputs[: RECALIBRATION_BATCHES * batch_size].split(batch_size)
-    whole = [batch for batch in batches if len(batch) == batch_size]
+    some = (
+        t[: RECALIBRATION_BATCHES * batch_size].split(batch_size) for t in (inputs, *conditions)
+    )
+    whole = [batch for batch in zip(*some, strict=True) if len(batch[0]) == batch_size]
     with torch.no_grad():
         for i, batch in enumerate(whole, start=1):
             for norm in norms:
                 # The running mean of i batches. PyTorch's own (momentum None) reads a counter back
                 # from the device in every layer.
                 norm.momentum = 1 / i
-            model(batch)
+            model(*batch)
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
     model.eval()

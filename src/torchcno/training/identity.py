@@ -11,9 +11,12 @@ from torch import nn
 
 from torchcno.training.pairs import Pairs
 from torchcno.training.streaming import StreamedPairs
+from torchcno.training.windows import Rollouts, Windows
+
+Supply = Pairs | StreamedPairs | Windows  # what a network learns from
 
 
-def identify(model: nn.Module, train: Pairs | StreamedPairs, val: Pairs) -> Mapping[str, Any]:
+def identify(model: nn.Module, train: Supply, val: Pairs | Rollouts) -> Mapping[str, Any]:
     """The fields of the network's configuration, and a digest of the data as the network sees them.
 
     The data are scaled already, so that another normalisation is other data. Of a set that stays on

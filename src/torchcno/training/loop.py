@@ -26,6 +26,7 @@ from torchcno.operators import aside
 from torchcno.selection import select
 from torchcno.training.augmentation import AUGMENTATIONS, ZEROS, Mover
 from torchcno.training.averaging import (
+    RECALIBRATION_BATCHES,
     WeightAverage,
     copy_statistics,
     hold_statistics,
@@ -41,7 +42,7 @@ from torchcno.training.hardware import (
     launch,
     reuse_memory,
 )
-from torchcno.training.identity import identify
+from torchcno.training.identity import Supply, identify
 from torchcno.training.interruption import Interrupted, stop_requests
 from torchcno.training.losses import LOSSES, OF_BATCHES
 from torchcno.training.optimizers import make_optimizer, set_rate
@@ -49,13 +50,12 @@ from torchcno.training.pairs import (
     MixedPrecision,
     Pairs,
     refuse_zeros,
-    validation_error,
 )
 from torchcno.training.recipe import EITHER_WAY, Recipe, completed, learning_rate
 from torchcno.training.sharding import is_sharded, shard, whole
 from torchcno.training.state import Progress, State
 from torchcno.training.step import Step, eager_step, graphed, trained_tensors, training_modes
-from torchcno.training.streaming import StreamedPairs
+from torchcno.training.windows import Rollouts
 
 # What the seed of a run makes random, each from a stream of its own.
 ORDER, DROPOUT, SYMMETRY = range(3)
@@ -93,8 +93,8 @@ class Diverged(RuntimeError):  # noqa: N818
 
 def fit(
     model: nn.Module,
-    train: Pairs | StreamedPairs,
-    val: Pairs,
+    train: Supply,
+    val: Pairs | Rollouts,
     recipe: Recipe,
     folder: Path,
     *,
@@ -217,8 +217,8 @@ class _Run:
     recipe: Recipe
     seed: int
     folder: TrainingFolder
-    train: Pairs | StreamedPairs
-    val: Pairs
+    train: Supply
+    val: Pairs | Rollouts
     steps_per_epoch: int
     frozen_from: int  # the first epoch in which batch norm keeps its statistics
     protocol: Mapping[str, Any]  # what has to be the same when a run goes on
@@ -284,7 +284,8 @@ class _Run:
 
     def ways(self) -> tuple[Callable[[], None], Callable[[], Tensor]]:
         """A step and a validation error: each a captured graph where that is possible."""
-        state, step = self.state, _make_step(self.state, self.recipe, self.fabric, self.loss)
+        state = self.state
+        step = _make_step(state, self.recipe, self.fabric, self.loss, self.train.teach)
         advance = partial(self.advance, step, list(state.model.parameters()))
         if not is_captured(self.recipe, self.fabric.device, self.fabric.world_size):
             return advance, self.judge
@@ -309,7 +310,7 @@ class _Run:
             torch.manual_seed(_seed(self.seed, progress.epoch, DROPOUT, self.fabric.global_rank))
         self.make_plan()
         if progress.epoch == self.frozen_from and progress.batch == 0:
-            recalibrate_batch_norm(state.model, self.train.inputs, self.recipe.batch_size)
+            self.recalibrate(state.model)
         state.model.train()
         if progress.epoch >= self.frozen_from:
             hold_statistics(state.model)
@@ -325,16 +326,15 @@ class _Run:
     def make_plan(self) -> None:
         """Draw what the steps of this epoch read, in the place of what those of the last read."""
         state, size, steps = self.state, self.recipe.batch_size, self.steps_per_epoch
-        epoch, (inputs, targets, *_) = state.progress.epoch, self.train.tensors
+        epoch, space = state.progress.epoch, self.train.inputs.shape[2:]
         generator = Generator().manual_seed(_seed(self.seed, epoch, ORDER))
         batches = self.train.draw(generator, steps, size)
         draw = select(AUGMENTATIONS, self.recipe.augmentation, "augmentation")
         moves: list[list[int]] = [[] for _ in range(steps)]
         if draw is not None:
-            channels = max(inputs.shape[1], targets.shape[1])
             for step in range(steps):
                 random = Generator().manual_seed(_seed(self.seed, epoch, SYMMETRY, step))
-                moves[step] = list(chain(*draw(inputs.shape[2:], channels, random)))
+                moves[step] = list(chain(*draw(space, self.train.channels, random)))
         average, before = state.average, epoch * steps
         shares = [average.share(before + step + 1) if average else 0.0 for step in range(steps)]
         drawn = _Plan(
@@ -355,11 +355,10 @@ class _Run:
         state, plan = self.state, self.plan
         assert plan is not None
         batch = plan.row(plan.batches)
+        take: Callable[[Tensor, Tensor], Tensor] = take_rows
         if plan.moves.numel():
-            move = plan.row(plan.moves)
-            fields = [self.mover(tensor, batch, move) for tensor in self.train.tensors]
-        else:
-            fields = [tensor.index_select(0, batch) for tensor in self.train.tensors]
+            take = partial(self.mover, numbers=plan.row(plan.moves))
+        fields = self.train.gather(batch, take)
         set_rate(state.optimizer, plan.row(plan.rates))
         state.loss_sum += step(*fields)
         if state.average is not None:
@@ -417,8 +416,14 @@ class _Run:
         if state.average is not None and state.progress.epoch >= self.frozen_from:
             copy_statistics(state.model, state.average.model)
         elif state.average is not None:
-            recalibrate_batch_norm(state.average.model, self.train.inputs, size)
-        return validation_error(MixedPrecision(state.evaluated), self.val, AT_ONCE * size)
+            self.recalibrate(state.average.model)
+        return self.val.error_of(MixedPrecision(state.evaluated), AT_ONCE * size)
+
+    def recalibrate(self, model: nn.Module) -> None:
+        """Give the batch norms of `model` the statistics of training samples."""
+        size = self.recipe.batch_size
+        inputs, *conditions = self.train.examples(RECALIBRATION_BATCHES * size)
+        recalibrate_batch_norm(model, inputs, size, *conditions)
 
     @property
     def due(self) -> bool:
@@ -469,6 +474,11 @@ class _Run:
             f"(learning_rate {recipe.learning_rate / 2:g}, now {recipe.learning_rate:g}), a longer "
             f"warm-up (schedule 'cosine', warmup){full}. {kept}"
         )
+
+
+def take_rows(tensor: Tensor, rows: Tensor) -> Tensor:
+    """Some rows of a tensor."""
+    return tensor.index_select(0, rows)
 
 
 def choose_precision(
@@ -529,10 +539,17 @@ def _first_state(
 
 
 def _make_step(
-    state: State, recipe: Recipe, fabric: Fabric, loss: Callable[[Tensor, Tensor], Tensor]
+    state: State,
+    recipe: Recipe,
+    fabric: Fabric,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    teach: Callable[[nn.Module], nn.Module],
 ) -> Step:
-    """The recipe's step: through Fabric, unless it is captured in a graph."""
-    network = MixedPrecision(state.model.train(), FIELDS.get(recipe.precision))
+    """The recipe's step: through Fabric, unless it is captured in a graph.
+
+    `teach` makes of the network what the step trains.
+    """
+    network = teach(MixedPrecision(state.model.train(), FIELDS.get(recipe.precision)))
     factor = LOSS_FACTORS.get(recipe.precision, 1.0)
     if is_captured(recipe, fabric.device, fabric.world_size):
         if recipe.fast == "compiled":

@@ -2,16 +2,45 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
 from torchcno.metrics import Mask, filled, relative_l1
+from torchcno.training.windows import Rollouts
+
+
+class OfSamples:
+    """What a step reads where a sample is one row of every tensor."""
+
+    inputs: Tensor
+    tensors: Any  # inputs, targets, and where they count
+
+    @property
+    def channels(self) -> int:
+        """Of inputs or targets, of whichever there are more."""
+        inputs, targets, *_ = self.tensors
+        return max(inputs.shape[1], targets.shape[1])
+
+    def gather(
+        self, batch: Int[Tensor, " batch"], take: Callable[[Tensor, Tensor], Tensor]
+    ) -> tuple[Tensor, ...]:
+        """What a step reads of the samples `batch`, taken from each tensor by `take`."""
+        return tuple(take(tensor, batch) for tensor in self.tensors)
+
+    def teach(self, network: nn.Module) -> nn.Module:
+        """What a step trains: the network itself."""
+        return network
+
+    def examples(self, count: int) -> tuple[Tensor, ...]:
+        """What the network is called with, in the first `count` samples."""
+        return (self.inputs[:count],)
 
 
 @dataclass(frozen=True)
-class Pairs:
+class Pairs(OfSamples):
     """Inputs and targets as the network sees them: normalised, `(sample, channel, *space)`."""
 
     inputs: Tensor
@@ -76,6 +105,10 @@ class Pairs:
         both = (self.inputs, self.targets)
         return both if self.counts is None else (*both, self.counts)
 
+    def error_of(self, network: nn.Module, batch_size: int) -> Float[Tensor, ""]:
+        """The validation error."""
+        return validation_error(network, self, batch_size)
+
 
 class MixedPrecision(nn.Module):
     """A model as training sees it: with fields of type `dtype`.
@@ -87,10 +120,10 @@ class MixedPrecision(nn.Module):
         super().__init__()
         self.model, self.dtype = model, dtype
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def forward(self, inputs: Tensor, *conditions: Tensor) -> Tensor:
         """The outputs in float32."""
         with torch.autocast(inputs.device.type, self.dtype, enabled=self.dtype is not None):
-            outputs: Tensor = self.model(inputs)
+            outputs: Tensor = self.model(inputs, *conditions)
         return outputs.float()
 
 
@@ -106,7 +139,7 @@ def validation_error(network: nn.Module, pairs: Pairs, batch_size: int) -> Float
     return torch.cat(errors).double().mean()
 
 
-def refuse_zeros(pairs: Pairs, which: str) -> None:
+def refuse_zeros(pairs: Pairs | Rollouts, which: str) -> None:
     """Refuse targets that are zero everywhere: no error is relative to them."""
     targets = filled(pairs.targets, pairs.counts, value=pairs.fill)
     zero = (~targets.flatten(1).any(1)).nonzero().flatten()

@@ -8,9 +8,11 @@ from torchcno.arithmetic import Precision
 from torchcno.data.normalization import NORMALIZATIONS
 from torchcno.selection import check_options, option
 from torchcno.training.augmentation import AUGMENTATIONS, GROUPS
+from torchcno.training.evolution import GRADIENTS
 from torchcno.training.losses import LOSSES
 from torchcno.training.optimizers import OPTIMIZERS
 from torchcno.training.schedules import SCHEDULES
+from torchcno.training.windows import LEAD_TIMES, TIME_WEIGHTS
 
 Fast = Literal["auto", "compiled", "off"]
 
@@ -71,6 +73,30 @@ class Recipe:
     )
     symmetric_predictions: bool = option(
         False, "average predictions over these symmetries; 2 to 16 times the work of one"
+    )
+    lead_times: str = option(
+        "one-step",
+        "of trajectories, what is learnt: one-step (each snapshot to the next), all-to-all (each "
+        "to every later one), direct (the first to the last)",
+        choices=LEAD_TIMES,
+    )
+    unroll: int = option(1, "of trajectories: steps in a row, each from the one before", above=0)
+    unroll_gradients: str = option(
+        "all",
+        "steps that learn: all, or last (push-forward: the steps before make its input)",
+        choices=GRADIENTS,
+    )
+    noise: float = option(
+        0.0, "of trajectories: noise on inputs, in standard deviations of the channel", least=0
+    )
+    residual: bool = option(
+        True, "of trajectories: the network learns the change, times the scaled lead time"
+    )
+    time_weights: str = option(
+        "equal",
+        "of trajectories, how errors count by the time since the start: equal, late (in proportion "
+        "to it), early (to its inverse)",
+        choices=TIME_WEIGHTS,
     )
     averaging_half_life: float | None = option(
         None,

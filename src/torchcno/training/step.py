@@ -22,7 +22,7 @@ T = TypeVar("T")
 # (outputs, targets) of a batch -> its loss
 Loss = Callable[[Tensor, Tensor], Tensor]
 # (inputs, targets[, where targets count]) of a batch -> its loss before the step, detached, on the
-# device
+# device; inputs are what the model takes: a tensor, or a window of trajectories
 Step = Callable[..., Tensor]
 
 WARM_UP = 3  # calls before a capture: lazy initialisations, the choice of algorithms, compilation
@@ -43,7 +43,7 @@ def eager_step(
     for a power of two. Where one has left the range by then, weights are no numbers from then on.
     """
 
-    def step(inputs: Tensor, targets: Tensor, *counts: Tensor) -> Tensor:
+    def step(inputs: Any, targets: Tensor, *counts: Tensor) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
         with around(model):
             loss = loss_fn(filled(model(inputs), *counts), filled(targets, *counts))

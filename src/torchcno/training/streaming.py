@@ -9,13 +9,13 @@ from jaxtyping import Int
 from torch import Generator, Tensor
 
 from torchcno.data.stored import StoredFields
-from torchcno.training.pairs import Pairs
+from torchcno.training.pairs import OfSamples, Pairs
 
 WINDOW_BYTES = 2**28  # of samples in memory at a time, unless the recipe says how many
 
 
 @dataclass
-class StreamedPairs:
+class StreamedPairs(OfSamples):
     """As `Pairs`, of a set that need not fit into memory.
 
     An epoch goes through the set in windows. The set is cut into chunks of neighbours, which files

@@ -63,11 +63,11 @@ class Aside:
             torch._foreach_copy_(wide, [gradient for _, gradient in alike])
             for (parameter, _), gradient in zip(alike, wide, strict=True):
                 _add_gradient(parameter, gradient)
-        if self.counted:
-            torch._foreach_add_(self.counted, 1)
+        for counted in _apart([(counter,) for counter in self.counted]):
+            torch._foreach_add_([counter for (counter,) in counted], 1)
         for factor in dict.fromkeys(factor for *_, factor in self.told):
-            those = [(a, b) for a, b, c in self.told if c == factor]
-            torch._foreach_add_([a for a, _ in those], [b for _, b in those], alpha=factor)
+            for those in _apart([(a, b) for a, b, c in self.told if c == factor]):
+                torch._foreach_add_([a for a, _ in those], [b for _, b in those], alpha=factor)
 
 
 _ASIDE: ContextVar[Aside | None] = ContextVar("aside", default=None)
@@ -145,6 +145,22 @@ def _add_gradient(parameter: nn.Parameter, gradient: Tensor) -> None:
     if parameter.requires_grad:
         before = parameter.grad
         parameter.grad = gradient if before is None else before + gradient
+
+
+def _apart(entries: Sequence[tuple[Tensor, ...]]) -> list[list[tuple[Tensor, ...]]]:
+    """The entries in as few lists as it takes to have no first tensor twice in one of them.
+
+    A network that is called several times in a step tells of its tensors as often, and one kernel
+    that changes a tensor in two places would lose one of the changes.
+    """
+    rounds: list[list[tuple[Tensor, ...]]] = []
+    seen: dict[int, int] = {}
+    for entry in entries:
+        number = seen[id(entry[0])] = seen.get(id(entry[0]), -1) + 1
+        if number == len(rounds):
+            rounds.append([])
+        rounds[number].append(entry)
+    return rounds
 
 
 def _forked() -> torch.cuda.Stream:
