@@ -17,7 +17,8 @@ import torch
 from torchcno.arithmetic import FIELDS, LOSS_FACTORS, Precision, arithmetic
 from torchcno.runs.config import RunConfig
 from torchcno.runs.presets import build_model
-from torchcno.training.loop import Epoch, fit
+from torchcno.training.folder import TrainingFolder
+from torchcno.training.loop import Epoch, Member, fit_together
 from torchcno.training.losses import LOSSES
 from torchcno.training.optimizers import make_optimizer
 from torchcno.training.pairs import MixedPrecision, Pairs
@@ -51,7 +52,8 @@ def time_step(precision: Precision, optimizer: str) -> float:
         return milliseconds(lambda: step(*batch))
 
 
-def time_run(problem: str) -> dict[str, float]:
+def time_run(problem: str, members: int = 1) -> dict[str, float]:
+    """Of a run by `best`, or of several members of it together: a step is one of all of them."""
     run = RunConfig.resolve(problem, "cno")
     recipe = replace(run.train, epochs=EPOCHS)
     samples = run.problem.samples["train"]
@@ -60,9 +62,21 @@ def time_run(problem: str) -> dict[str, float]:
         for n in (samples, run.problem.samples["val"])
     )
     epochs: list[Epoch] = []
-    with tempfile.TemporaryDirectory() as folder:
-        network = build_model("cno", problem, preset="best")
-        fit(network, train, val, recipe, Path(folder) / "run", on_epoch=epochs.append)
+
+    def note(number: int, epoch: Epoch) -> None:
+        if number == 0:
+            epochs.append(epoch)
+
+    with tempfile.TemporaryDirectory() as name:
+        crew = [
+            Member(
+                build_model("cno", problem, preset="best"),
+                TrainingFolder(Path(name) / str(seed)),
+                seed,
+            )
+            for seed in range(members)
+        ]
+        fit_together(crew, train, val, recipe, on_epoch=note)
     steps = samples // recipe.batch_size
     bare = sorted(epoch.seconds for epoch in epochs[2:] if epoch.validation_error is None)
     steady = [epoch.seconds for epoch in epochs[STEADY]]

@@ -5,6 +5,7 @@ all, is killed after random times of up to a third of that, at most a dozen time
 on from its checkpoint; how often is printed: three times at least, however fast the machine.
 """
 
+import json
 import os
 import random
 import signal
@@ -15,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from torchcno.training import Epoch, Fit, Pairs, Recipe, fit
+from torchcno.training import Epoch, Fit, Pairs, Recipe, fit, load_tensors
 
 
 class SpectralFilter(nn.Module):
@@ -59,6 +60,23 @@ RECIPE = Recipe(
     patience=None,
     checkpoint_every=0.02,
 )
+
+
+def rows(folder: Path) -> list[dict]:
+    """The metrics, but for the time they took."""
+    parsed = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if k not in ("seconds", "check")} for row in parsed]
+
+
+def assert_same_run(folder: Path, other: Path) -> None:
+    """Metrics, weights and states of two runs are the same to the last bit."""
+    assert rows(folder) == rows(other)
+    weights = [(f / "model.safetensors").read_bytes() for f in (folder, other)]
+    assert weights[0] == weights[1]
+    states = [load_tensors(f / "checkpoint" / "state.safetensors")[0] for f in (folder, other)]
+    assert states[0].keys() == states[1].keys()
+    for name, tensor in states[0].items():
+        assert torch.equal(tensor, states[1][name]), name
 
 
 def run(folder: Path, resume: bool = False, rest: float = 0.0) -> Fit:

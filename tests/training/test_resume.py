@@ -24,22 +24,6 @@ def metrics(folder: Path) -> list[str]:
     return (folder / "metrics.jsonl").read_text().splitlines()
 
 
-def rows(folder: Path) -> list[dict]:
-    """The metrics, but for the time they took."""
-    parsed = [json.loads(line) for line in metrics(folder)]
-    return [{k: v for k, v in row.items() if k not in ("seconds", "check")} for row in parsed]
-
-
-def assert_same_run(folder: Path, other: Path) -> None:
-    assert rows(folder) == rows(other)
-    weights = [(f / "model.safetensors").read_bytes() for f in (folder, other)]
-    assert weights[0] == weights[1]
-    states = [load_tensors(f / "checkpoint" / "state.safetensors")[0] for f in (folder, other)]
-    assert states[0].keys() == states[1].keys()
-    for name, tensor in states[0].items():
-        assert torch.equal(tensor, states[1][name]), name
-
-
 @pytest.fixture(scope="module")
 def undisturbed(small_run, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
@@ -54,7 +38,7 @@ def test_killed_at_random_moments(small_run, undisturbed, tmp_path):
     result = subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert int(result.stdout) >= 3
-    assert_same_run(undisturbed, tmp_path / "run")
+    small_run.assert_same_run(undisturbed, tmp_path / "run")
 
 
 def test_what_kills_left_half_written_is_gone(small_run, tmp_path):
@@ -82,7 +66,7 @@ def test_muon_goes_on_too(small_run, tmp_path):
     with pytest.raises(Interrupted):
         fit(small_run.network(), *arguments, tmp_path / "stopped", seed=3, on_epoch=stop)
     fit(small_run.network(), *arguments, tmp_path / "stopped", seed=3, resume=True)
-    assert_same_run(tmp_path / "alone", tmp_path / "stopped")
+    small_run.assert_same_run(tmp_path / "alone", tmp_path / "stopped")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -100,9 +84,9 @@ def test_asked_to_stop_in_the_middle_of_an_epoch(small_run, undisturbed, tmp_pat
     with pytest.raises(Interrupted, match=f"epoch 3 of 8.*cno resume {tmp_path}"):
         fit(model, train, val, recipe, tmp_path, seed=3)
     assert signal.getsignal(number) is before
-    assert len(rows(tmp_path)) == 2
+    assert len(small_run.rows(tmp_path)) == 2
     fit(small_run.network(), train, val, recipe, tmp_path, seed=3, resume=True)
-    assert_same_run(undisturbed, tmp_path)
+    small_run.assert_same_run(undisturbed, tmp_path)
 
 
 def test_an_epoch_that_was_interrupted_counts_whole_and_names_its_devices(
@@ -147,7 +131,7 @@ def test_asked_to_stop_when_nothing_is_left_to_do(small_run, undisturbed, tmp_pa
         assert signal.getsignal(number) is signal.default_int_handler
     finally:
         signal.signal(number, before)
-    assert_same_run(undisturbed, tmp_path)
+    small_run.assert_same_run(undisturbed, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +160,7 @@ def test_a_finished_run_that_goes_on_leaves_every_file_as_it_was(small_run, undi
     again = small_run.run(undisturbed, resume=True)
     assert contents(undisturbed) == before
     assert again.epochs == 8
-    assert again.best_validation_error == rows(undisturbed)[-1]["best_validation_error"]
+    assert again.best_validation_error == small_run.rows(undisturbed)[-1]["best_validation_error"]
 
 
 def test_a_full_disk_leaves_the_weights_of_a_run_that_goes_on(small_run, undisturbed, tmp_path):
@@ -218,7 +202,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(small_run, undisturbed, tmp_path
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert sorted(p.name for p in (tmp_path / "checkpoint").iterdir()) == ["state.safetensors"]
     fit(small_run.network(), train, val, recipe, tmp_path, seed=3, resume=True)
-    assert_same_run(undisturbed, tmp_path)
+    small_run.assert_same_run(undisturbed, tmp_path)
 
 
 def test_a_new_run_does_not_start_over_another(small_run, undisturbed):

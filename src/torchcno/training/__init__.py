@@ -4,7 +4,7 @@ from torchcno.training.checkpoint import load_into, load_tensors, save_tensors
 from torchcno.training.event_file import EventFile
 from torchcno.training.hardware import Hardware
 from torchcno.training.interruption import Interrupted
-from torchcno.training.loop import Diverged, Epoch, Fit, fit
+from torchcno.training.loop import Diverged, Epoch, Fit, Member, fit, fit_together
 from torchcno.training.pairs import Pairs
 from torchcno.training.recipe import PRESETS, Recipe
 
@@ -16,9 +16,11 @@ __all__ = [
     "Fit",
     "Hardware",
     "Interrupted",
+    "Member",
     "Pairs",
     "Recipe",
     "fit",
+    "fit_together",
     "load_into",
     "load_tensors",
     "save_tensors",

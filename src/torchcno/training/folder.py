@@ -28,8 +28,9 @@ from torchcno.training.state import Progress
 class TrainingFolder:
     """A folder in which `fit` keeps its rows, its best weights and its state."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, run: str | Path | None = None) -> None:
         self.path = Path(path)
+        self.run = self.path if run is None else Path(run)  # the run of which it is all or a part
         self.metrics = self.path / "metrics.jsonl"  # a row of JSON per epoch
         self.weights = self.path / "model.safetensors"  # the best ones on validation
         self.checkpoint = self.path / "checkpoint" / "state.safetensors"  # all to go on from
@@ -44,7 +45,7 @@ class TrainingFolder:
         """Start a new training here; refuse to write over another."""
         if self.has_begun:
             raise ValueError(
-                f"{self.path} holds a run already; go on with it (`cno resume {self.path}`, or "
+                f"{self.path} holds a run already; go on with it (`cno resume {self.run}`, or "
                 "resume=True) or choose another folder."
             )
         if self.weights.exists():
@@ -108,6 +109,7 @@ class TrainingFolder:
 
     def rewind(self, metrics_bytes: int, best: Mapping[str, Tensor]) -> None:
         """Forget what a killed run wrote after the checkpoint that is now gone on from."""
+        make_folder(self.path)  # of a run that never began
         refuse_link(self.metrics)
         content = read_bytes(self.metrics) if self.metrics.exists() else b""
         size = len(content)

@@ -9,20 +9,21 @@ import copy
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from torchcno.arithmetic import FIELDS, LOSS_FACTORS, Precision, arithmetic
-from torchcno.operators import aside
+from torchcno.operators import aside, side_by_side
 from torchcno.selection import select
 from torchcno.training.augmentation import AUGMENTATIONS, ZEROS, Mover
 from torchcno.training.averaging import (
@@ -42,7 +43,7 @@ from torchcno.training.hardware import (
     launch,
     reuse_memory,
 )
-from torchcno.training.identity import Supply, identify
+from torchcno.training.identity import Supply, identify_data, identify_network
 from torchcno.training.interruption import Interrupted, stop_requests
 from torchcno.training.losses import LOSSES, OF_BATCHES
 from torchcno.training.optimizers import make_optimizer, set_rate
@@ -55,7 +56,10 @@ from torchcno.training.recipe import EITHER_WAY, Recipe, completed, learning_rat
 from torchcno.training.sharding import is_sharded, shard, whole
 from torchcno.training.state import Progress, State
 from torchcno.training.step import Step, eager_step, graphed, trained_tensors, training_modes
-from torchcno.training.windows import Rollouts
+from torchcno.training.streaming import StreamedPairs
+from torchcno.training.windows import Rollouts, Windows
+
+T = TypeVar("T")
 
 # What the seed of a run makes random, each from a stream of its own.
 ORDER, DROPOUT, SYMMETRY = range(3)
@@ -91,6 +95,15 @@ class Diverged(RuntimeError):  # noqa: N818
     """The loss or the validation error is no longer a number."""
 
 
+@dataclass(frozen=True)
+class Member:
+    """One of the networks that are trained together."""
+
+    network: nn.Module
+    folder: TrainingFolder
+    seed: int = 0  # of the order of samples, the symmetries and the dropout
+
+
 def fit(
     model: nn.Module,
     train: Supply,
@@ -120,8 +133,49 @@ def fit(
     is no longer finite, with the best weights so far kept. A signal in the last moments of a run,
     when there is nothing left to stop, is the caller's: it comes again when all is saved.
     """
+    (outcome,) = fit_together(
+        [Member(model, TrainingFolder(folder), seed)],
+        train,
+        val,
+        recipe,
+        hardware=hardware,
+        on_epoch=None if on_epoch is None else lambda _, epoch: on_epoch(epoch),
+        resume=resume,
+        loss=loss,
+    )
+    if isinstance(outcome, Diverged):
+        raise outcome
+    return outcome
+
+
+def fit_together(
+    members: Sequence[Member],
+    train: Supply,
+    val: Pairs | Rollouts,
+    recipe: Recipe,
+    *,
+    hardware: Hardware = Hardware(),  # noqa: B008
+    on_epoch: Callable[[int, Epoch], None] | None = None,
+    resume: bool = False,
+    loss: Callable[[Tensor, Tensor], Tensor] | None = None,
+) -> list[Fit | Diverged]:
+    """`fit` of several networks at once, each as if it were alone, from one copy of the data.
+
+    On CUDA the steps of all members are one graph, in which they run side by side; a member that
+    stops early leaves it. Elsewhere, and for networks with dropout, members take turns, an epoch
+    each. Every member has its files in a folder of its own, and on a CPU the files are those of
+    `fit`, bit for bit. `on_epoch` is told the number of the member, too.
+
+    A member that diverges ends alone, and the others go on: what came of each is returned in their
+    order. An interruption saves all of them.
+    """
     with arithmetic(recipe.precision):  # or Lightning advises to set it
         fabric = launch(hardware)
+    if len(members) > 1 and fabric.world_size > 1:
+        raise ValueError(
+            f"{len(members)} members and {fabric.world_size} processes: members are trained "
+            "together on one device; use --devices 1, or train one member at a time."
+        )
     if recipe.samples is not None and recipe.samples > len(train):
         raise ValueError(
             f"samples is {recipe.samples} and the training set has {len(train)}; use at most those."
@@ -136,53 +190,74 @@ def fit(
         reuse_memory()
     # Whole batches only: what is left over sits out the epoch, others in the next one.
     steps = len(train) // recipe.batch_size
-    initial = copy.deepcopy(model.state_dict())
+    initial = [copy.deepcopy(member.network.state_dict()) for member in members]
+    is_shared = is_captured(recipe, fabric.device, fabric.world_size) and not any(
+        draws_random_numbers(member.network, train) for member in members
+    )
+    data, shared = identify_data(train, val), train.to(fabric.device)
+    there = val.to(fabric.device)
+    mover = Mover(train.inputs.shape[2:], fabric.device, ZEROS.get(recipe.augmentation, 0.0))
+
+    def begin(number: int, precision: Precision) -> _Run:
+        member = members[number]
+        # A window on a disk moves with the member's own order of samples.
+        own = is_shared and number > 0 and isinstance(train, StreamedPairs)
+        return _Run(
+            name=f"member {number} (seed {member.seed}): " if len(members) > 1 else "",
+            number=number,
+            fabric=fabric,
+            recipe=replace(recipe, precision=precision),
+            seed=member.seed,
+            folder=member.folder,
+            train=train.to(fabric.device) if own else shared,
+            val=there,
+            steps_per_epoch=steps,
+            frozen_from=recipe.epochs - round(recipe.frozen_statistics * recipe.epochs),
+            protocol={
+                **{k: v for k, v in asdict(recipe).items() if k not in EITHER_WAY},
+                "seed": member.seed,
+                "samples": len(train),
+                **identify_network(member.network),
+                **data,
+            },
+            state=_first_state(member.network, recipe, steps, fabric, hardware),
+            mover=mover,
+            loss=loss or select(LOSSES, recipe.loss, "loss"),
+        )
+
+    def begin_again(run: _Run, error: Diverged) -> _Run | None:
+        """The run in tf32, from its last checkpoint; None where it was not in float16 by itself."""
+        precision = run.recipe.precision
+        if recipe.precision == precision or FIELDS.get(precision) is None:
+            return None
+        warnings.warn(
+            f"{error} With precision 'auto' the run goes on in tf32, from its last checkpoint.",
+            stacklevel=2,
+        )
+        members[run.number].network.load_state_dict(initial[run.number])
+        again = begin(run.number, "tf32")
+        if not again.folder.checkpoint.exists():
+            again.folder.rewind(0, {})
+        again.start(resume=True)
+        return again
+
     with arithmetic(recipe.precision), torch.random.fork_rng(cuda), stop_requests() as stopping:
+        runs = [
+            begin(number, choose_precision(recipe, member.network, fabric.device))
+            for number, member in enumerate(members)
+        ]
+        for run in runs:
+            run.start(resume)
+        crew = _Crew(runs, is_shared, begin_again)
+        crew.go(stopping, on_epoch)
+    return [crew.diverged.get(run.number) or _outcome(run, members) for run in crew.runs]
 
-        def begin(precision: Precision) -> _Run:
-            return _Run(
-                fabric=fabric,
-                recipe=replace(recipe, precision=precision),
-                seed=seed,
-                folder=TrainingFolder(folder),
-                train=train.to(fabric.device),
-                val=val.to(fabric.device),
-                steps_per_epoch=steps,
-                frozen_from=recipe.epochs - round(recipe.frozen_statistics * recipe.epochs),
-                protocol={
-                    **{k: v for k, v in asdict(recipe).items() if k not in EITHER_WAY},
-                    "seed": seed,
-                    "samples": len(train),
-                    **identify(model, train, val),
-                },
-                state=_first_state(model, recipe, steps, fabric, hardware),
-                mover=Mover(
-                    train.inputs.shape[2:], fabric.device, ZEROS.get(recipe.augmentation, 0.0)
-                ),
-                loss=loss or select(LOSSES, recipe.loss, "loss"),
-            )
 
-        precision = choose_precision(recipe, model, fabric.device)
-        run = begin(precision)
-        run.start(resume)
-        try:
-            run.go(stopping, on_epoch)
-        except Diverged as error:
-            if recipe.precision == precision or FIELDS.get(precision) is None:
-                raise
-            warnings.warn(
-                f"{error} With precision 'auto' the run goes on in tf32, from its last checkpoint.",
-                stacklevel=2,
-            )
-            model.load_state_dict(initial)
-            run = begin("tf32")
-            if not run.folder.checkpoint.exists():
-                run.folder.rewind(0, {})
-            run.start(resume=True)
-            run.go(stopping, on_epoch)
-    progress = run.state.progress
-    model.load_state_dict(run.state.best_weights())
-    model.eval()
+def _outcome(run: "_Run", members: Sequence[Member]) -> Fit:
+    """What a run came to; its network has the best weights."""
+    progress, network = run.state.progress, members[run.number].network
+    network.load_state_dict(run.state.best_weights())
+    network.eval()
     assert progress.best_error is not None
     return Fit(
         epochs=progress.epoch,
@@ -191,6 +266,12 @@ def fit(
         seconds_per_epoch=progress.seconds / progress.epoch,
         devices=tuple(progress.devices),
     )
+
+
+def draws_random_numbers(network: nn.Module, train: Supply) -> bool:
+    """Whether steps take random numbers of the process: for dropout, or for noise on the data."""
+    dropout = any(isinstance(m, _DropoutNd) and m.p > 0 for m in network.modules())
+    return dropout or (isinstance(train, Windows) and any(train.noise))
 
 
 @dataclass
@@ -213,6 +294,8 @@ class _Plan:
 class _Run:
     """What stays the same in the course of a run, and the `state` that changes."""
 
+    name: str  # in messages; empty: it is the only one
+    number: int  # among those that are trained together
     fabric: Fabric
     recipe: Recipe
     seed: int
@@ -226,6 +309,8 @@ class _Run:
     mover: Mover
     loss: Callable[[Tensor, Tensor], Tensor]  # of a batch
     plan: _Plan | None = None  # of the current epoch
+    step: Callable[[], None] | None = None  # does the next step of the plan
+    modes: Hashable = None  # of the network's modules in the current epoch
     saved: float = field(default_factory=time.monotonic)  # when the state was last
     timed: float = field(default_factory=time.monotonic)  # up to when the epoch's seconds count
 
@@ -263,65 +348,43 @@ class _Run:
         if self.fabric.is_global_zero:
             self.folder.rewind(self.state.progress.metrics_bytes, best)
 
-    def go(self, stopping: Callable[[], bool], on_epoch: Callable[[Epoch], None] | None) -> None:
-        """Run to the end."""
-        advance, judge = self.ways()
-        name, devices = device_name(self.fabric.device), self.state.progress.devices
-        if not self.finished and name not in devices:
-            devices.append(name)  # a time means little without it
-        while not self.finished:
-            self.timed = time.monotonic()
-            self.train_epoch(advance, stopping)
-            epoch = self.close_epoch(judge)
-            if on_epoch is not None and self.fabric.is_global_zero:
-                on_epoch(epoch)
-            # Processes have to agree on it, or those that go on would wait for the others.
-            if not self.finished and self.fabric.broadcast(stopping()):
-                self.interrupt()
-            if self.fabric.broadcast(self.due):
-                self.save()
-        self.save()
+    @property
+    def position(self) -> tuple[int, int]:
+        """Epochs that are over, and steps of the current one."""
+        return self.state.progress.epoch, self.state.progress.batch
 
-    def ways(self) -> tuple[Callable[[], None], Callable[[], Tensor]]:
-        """A step and a validation error: each a captured graph where that is possible."""
+    def changed_tensors(self) -> Iterator[Tensor]:
+        """Every tensor that a step of the run changes."""
         state = self.state
-        step = _make_step(state, self.recipe, self.fabric, self.loss, self.train.teach)
-        advance = partial(self.advance, step, list(state.model.parameters()))
-        if not is_captured(self.recipe, self.fabric.device, self.fabric.world_size):
-            return advance, self.judge
+        assert self.plan is not None
+        averages = state.average.model.parameters() if state.average is not None else ()
+        own = trained_tensors(state.model, state.optimizer)
+        return chain(own, averages, (state.loss_sum, self.plan.position))
 
-        def changed() -> Iterator[Tensor]:
-            assert self.plan is not None
-            averages = state.average.model.parameters() if state.average is not None else ()
-            own = trained_tensors(state.model, state.optimizer)
-            return chain(own, averages, (state.loss_sum, self.plan.position))
-
-        def frozen() -> bool:
-            return state.progress.epoch >= self.frozen_from
-
-        captured = graphed(advance, changed, lambda: training_modes(state.model))
-        return captured, graphed(self.judge, state=frozen, warm_up=1)
-
-    def train_epoch(self, advance: Callable[[], None], stopping: Callable[[], bool]) -> None:
-        """The steps of the current epoch that are still to do."""
-        state, progress, alone = self.state, self.state.progress, self.fabric.world_size == 1
+    def begin_epoch(self, together: int) -> None:
+        """Make ready for the steps of the current epoch that are still to do."""
+        state, progress = self.state, self.state.progress
+        self.timed = time.monotonic()
+        if self.step is None:
+            step = _make_step(state, self.recipe, self.fabric, self.loss, self.train.teach)
+            self.step = partial(self.advance, step, list(state.model.parameters()))
+        name = device_name(self.fabric.device)
+        if together > 1:
+            name = f"{name}, {together} members at once"
+        if name not in progress.devices:
+            progress.devices.append(name)  # a time means little without it
         if progress.batch == 0:
             state.loss_sum.zero_()
             torch.manual_seed(_seed(self.seed, progress.epoch, DROPOUT, self.fabric.global_rank))
+        else:
+            state.restore_random()
         self.make_plan()
         if progress.epoch == self.frozen_from and progress.batch == 0:
             self.recalibrate(state.model)
         state.model.train()
         if progress.epoch >= self.frozen_from:
             hold_statistics(state.model)
-        while progress.batch < self.steps_per_epoch:
-            self.train.load(progress.batch)
-            advance()
-            progress.batch += 1
-            if alone and stopping():
-                self.interrupt()
-            if alone and self.due:
-                self.save()
+        self.modes = training_modes(state.model)
 
     def make_plan(self) -> None:
         """Draw what the steps of this epoch read, in the place of what those of the last read."""
@@ -377,17 +440,26 @@ class _Run:
         self.state.progress.epoch_seconds += now - self.timed
         self.timed = now
 
-    def close_epoch(self, judge: Callable[[], Tensor]) -> Epoch:
-        """Judge the epoch, note it down and go to the next."""
-        progress, recipe = self.state.progress, self.recipe
+    def mean_loss(self) -> float:
+        """The training loss of the epoch whose steps are done."""
         total = self.fabric.all_reduce(self.state.loss_sum.clone(), reduce_op="mean")
         assert isinstance(total, Tensor)
         loss = float(total) / self.steps_per_epoch
         self.check_finite(loss, "training loss")
+        return loss
+
+    @property
+    def is_to_be_judged(self) -> bool:
+        """Whether the current epoch ends with a validation error."""
+        number = self.state.progress.epoch + 1
+        return number % self.recipe.evaluate_every == 0 or number == self.recipe.epochs
+
+    def close_epoch(self, loss: float, error: float | None) -> Epoch:
+        """Note down the epoch, with its validation error if there is one, and go to the next."""
+        progress = self.state.progress
         number = progress.epoch + 1
-        error = None
-        if number % recipe.evaluate_every == 0 or number == recipe.epochs:
-            error = self.fabric.broadcast(float(judge()))
+        if error is not None:
+            error = self.fabric.broadcast(error)
             self.check_finite(error, "validation error")
             if progress.best_error is None or error < progress.best_error:
                 progress.best_epoch, progress.best_error = number, error
@@ -445,16 +517,6 @@ class _Run:
         self.fabric.barrier()  # whoever goes on from the checkpoint finds it written
         self.saved = time.monotonic()
 
-    def interrupt(self) -> NoReturn:
-        """Save, and say how to go on."""
-        self.save()
-        progress = self.state.progress
-        raise Interrupted(
-            f"stopped in epoch {progress.epoch + 1} of {self.recipe.epochs}; everything is saved. "
-            f"Go on with the same call and resume=True; with a run of `cno train` by: "
-            f"cno resume {self.folder.path}"
-        )
-
     def check_finite(self, value: float, what: str) -> None:
         """Raise `Diverged` where `value` is no number, with the best weights so far on disk."""
         if math.isfinite(value):
@@ -470,15 +532,134 @@ class _Run:
         if recipe.precision == "fp16-mixed":
             full = ", precision 'tf32' (float16 ends at 65504)"
         raise Diverged(
-            f"the {what} is {value} in epoch {progress.epoch + 1}; try a smaller learning rate "
-            f"(learning_rate {recipe.learning_rate / 2:g}, now {recipe.learning_rate:g}), a longer "
-            f"warm-up (schedule 'cosine', warmup){full}. {kept}"
+            f"{self.name}the {what} is {value} in epoch {progress.epoch + 1}; try a smaller "
+            f"learning rate (learning_rate {recipe.learning_rate / 2:g}, now "
+            f"{recipe.learning_rate:g}), a longer warm-up (schedule 'cosine', warmup){full}. {kept}"
         )
 
 
 def take_rows(tensor: Tensor, rows: Tensor) -> Tensor:
     """Some rows of a tensor."""
     return tensor.index_select(0, rows)
+
+
+class _Crew:
+    """Runs that go on together: in one graph, or taking turns."""
+
+    def __init__(
+        self,
+        runs: Sequence[_Run],
+        is_shared: bool,
+        begin_again: Callable[[_Run, Diverged], _Run | None],
+    ) -> None:
+        self.runs = list(runs)
+        self.is_shared = is_shared  # whether the steps of several runs are one graph
+        self.begin_again = begin_again  # what takes the place of a run that diverged
+        self.diverged: dict[int, Diverged] = {}  # by the number of the run
+        self.group: list[_Run] = []  # the runs whose turn it is
+        first = self.runs[0]
+        self.is_alone = first.fabric.world_size == 1
+        self.advance: Callable[[], object] = self._advance
+        self.judge: Callable[[], list[Tensor]] = self._judge
+        if is_captured(first.recipe, first.fabric.device, first.fabric.world_size):
+            self.advance = graphed(self._advance, self._changed, self._key)
+            self.judge = graphed(self._judge, state=self._key, warm_up=1)
+
+    @property
+    def waiting(self) -> list[_Run]:
+        """The runs that are not over."""
+        return [run for run in self.runs if run.number not in self.diverged and not run.finished]
+
+    def go(
+        self, stopping: Callable[[], bool], on_epoch: Callable[[int, Epoch], None] | None
+    ) -> None:
+        """Run to the end, an epoch at a time: first those that are furthest behind."""
+        fabric = self.runs[0].fabric
+        while waiting := self.waiting:
+            behind = min(run.position for run in waiting)
+            group = [run for run in waiting if run.position == behind]
+            self.group = group if self.is_shared else group[:1]
+            self.train_epoch(stopping)
+            for run, epoch in self.close_epoch():
+                if on_epoch is not None and fabric.is_global_zero:
+                    on_epoch(run.number, epoch)
+            # Processes have to agree on it, or those that go on would wait for the others.
+            if bool(self.waiting) and fabric.broadcast(stopping()):
+                self.interrupt()
+            for run in self.group:
+                if fabric.broadcast(run.finished or run.due):
+                    self.attempt(run, run.save)
+
+    def train_epoch(self, stopping: Callable[[], bool]) -> None:
+        """The steps of the current epoch that are still to do."""
+        for run in self.group:
+            run.begin_epoch(len(self.group))
+        while self.group and self.group[0].position[1] < self.group[0].steps_per_epoch:
+            for run in self.group:
+                run.train.load(run.state.progress.batch)
+            self.advance()
+            for run in self.group:
+                run.state.progress.batch += 1
+            if self.is_alone and stopping():
+                self.interrupt()
+            for run in self.group if self.is_alone else ():
+                if run.due:
+                    self.attempt(run, run.save)
+
+    def close_epoch(self) -> list[tuple[_Run, Epoch]]:
+        """Judge the epoch of every run of the group, and note it down."""
+        losses = {run.number: self.attempt(run, run.mean_loss) for run in self.group}
+        errors: dict[int, float] = {}
+        if self.group and self.group[0].is_to_be_judged:
+            judged = torch.stack(self.judge()).tolist()
+            errors = {run.number: error for run, error in zip(self.group, judged, strict=True)}
+        closed = []
+        for run in self.group:
+            loss = losses[run.number]
+            assert loss is not None
+            epoch = self.attempt(run, partial(run.close_epoch, loss, errors.get(run.number)))
+            if epoch is not None:
+                closed.append((run, epoch))
+        return closed
+
+    def attempt(self, run: _Run, work: Callable[[], T]) -> T | None:
+        """What comes of `work` on a run; None where it diverged, and has left the group."""
+        try:
+            return work()
+        except Diverged as error:
+            self.group = [other for other in self.group if other is not run]
+            again = self.begin_again(run, error)
+            if again is None:
+                self.diverged[run.number] = error
+            else:
+                self.runs[run.number] = again
+            return None
+
+    def interrupt(self) -> NoReturn:
+        """Save all that is not over, and say how to go on."""
+        first = self.waiting[0]
+        epoch, epochs = first.position[0] + 1, first.recipe.epochs
+        for run in self.waiting:
+            self.attempt(run, run.save)
+        commands = dict.fromkeys(f"cno resume {run.folder.run}" for run in self.runs)
+        raise Interrupted(
+            f"stopped in epoch {epoch} of {epochs}; everything is saved. "
+            f"Go on with the same call and resume=True; with a run of `cno train` by: "
+            f"{', '.join(commands)}"
+        )
+
+    def _advance(self) -> None:
+        side_by_side([run.step for run in self.group if run.step is not None])
+
+    def _judge(self) -> list[Tensor]:
+        return side_by_side([run.judge for run in self.group])
+
+    def _changed(self) -> Iterator[Tensor]:
+        return chain.from_iterable(run.changed_tensors() for run in self.group)
+
+    def _key(self) -> Hashable:
+        """What a graph is for: these runs, in what Python decides about them."""
+        return tuple((run.number, run.recipe.precision, run.modes) for run in self.group)
 
 
 def choose_precision(

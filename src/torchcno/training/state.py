@@ -37,6 +37,7 @@ class State:
     loss_sum: Tensor  # over the steps of the current epoch, on the device
     best: dict[str, Tensor]  # the weights of progress.best_epoch; empty before the first evaluation
     progress: Progress
+    random: dict[str, Tensor] = field(default_factory=dict)  # of the saved state that it came from
 
     @property
     def evaluated(self) -> nn.Module:
@@ -96,8 +97,12 @@ class State:
         own, best = self.evaluated.state_dict(), groups.get("best", {})
         self.best = {name: share(t.to(device), own[name]) for name, t in best.items()}
         self.loss_sum.copy_(groups["loss"]["sum"])
-        self.progress = Progress(**progress)
-        torch.set_rng_state(groups["random"]["cpu"])
+        self.progress, self.random = Progress(**progress), groups["random"]
+
+    def restore_random(self) -> None:
+        """Let the process draw the random numbers that come next by the saved state."""
+        device = self.loss_sum.device
+        torch.set_rng_state(self.random["cpu"])
         # On another kind of device, the seeds of the next epoch take over.
-        if device.type == "cuda" and "cuda" in groups["random"]:
-            torch.cuda.set_rng_state(groups["random"]["cuda"], device)
+        if device.type == "cuda" and "cuda" in self.random:
+            torch.cuda.set_rng_state(self.random["cuda"], device)

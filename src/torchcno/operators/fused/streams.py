@@ -9,9 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import count
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+
+T = TypeVar("T")
+STREAMS = 32  # that PyTorch has of one priority: it gives them out in turn
 
 
 @dataclass
@@ -71,6 +76,54 @@ class Aside:
 
 
 _ASIDE: ContextVar[Aside | None] = ContextVar("aside", default=None)
+
+
+class Lane:
+    """Streams of one piece of work, which no other piece beside it uses."""
+
+    def __init__(self, streams: Sequence[torch.cuda.Stream]) -> None:
+        self.stream, *self._sides = streams
+        self._turns = count()
+
+    def next_side(self) -> torch.cuda.Stream:
+        """A stream for a part of the work: each in turn."""
+        return self._sides[next(self._turns) % len(self._sides)]
+
+
+_LANE: ContextVar[Lane | None] = ContextVar("lane", default=None)
+
+
+def side_by_side(works: Sequence[Callable[[], T]]) -> list[T]:
+    """What comes of pieces of work that know nothing of each other.
+
+    In a graph each has streams of its own, from here and back to here: also for its branches, and
+    for what it puts aside. Two that shared one would wait for each other. Elsewhere they are done
+    in their order.
+    """
+    if len(works) == 1 or not torch.cuda.is_current_stream_capturing():
+        return [work() for work in works]
+    here, lanes, results = torch.cuda.current_stream(), _make_lanes(len(works)), []
+    for number, work in enumerate(works):
+        lane = lanes[number % len(lanes)]
+        lane.stream.wait_stream(here)
+        token = _LANE.set(lane)
+        try:
+            with torch.cuda.stream(lane.stream):
+                results.append(work())
+        finally:
+            _LANE.reset(token)
+    for lane in lanes:
+        here.wait_stream(lane.stream)
+    return results
+
+
+def _make_lanes(number: int) -> list[Lane]:
+    """As many lanes as there are streams for, two a lane at least; none has the current stream."""
+    every = {stream.cuda_stream: stream for stream in (torch.cuda.Stream() for _ in range(STREAMS))}
+    every.pop(torch.cuda.current_stream().cuda_stream, None)
+    streams = list(every.values())
+    number = min(number, len(streams) // 2)
+    return [Lane(streams[first::number]) for first in range(number)]
 
 
 class Branch:
@@ -165,6 +218,7 @@ def _apart(entries: Sequence[tuple[Tensor, ...]]) -> list[list[tuple[Tensor, ...
 
 def _forked() -> torch.cuda.Stream:
     """A stream that goes on from here."""
-    stream = torch.cuda.Stream()
+    lane = _LANE.get()
+    stream = torch.cuda.Stream() if lane is None else lane.next_side()
     stream.wait_stream(torch.cuda.current_stream())
     return stream
