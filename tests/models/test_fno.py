@@ -1,4 +1,5 @@
 from dataclasses import replace
+from itertools import product as product_of
 
 import pytest
 import torch
@@ -198,6 +199,30 @@ def test_says_what_it_accepts(shape: tuple[int, ...], message: str) -> None:
         FNO(SMALL)(torch.zeros(shape))
 
 
-def test_refuses_a_size_that_is_no_plane() -> None:
-    with pytest.raises(ValueError, match=r"size \(64,\) is not that of a plane; give \(y, x\)"):
-        FNOConfig(size=(64,))
+def test_refuses_a_size_of_four_axes() -> None:
+    with pytest.raises(ValueError, match=r"size \(8, 8, 8, 8\) .* give \(x\) or \(y, x\) or"):
+        FNOConfig(size=(8, 8, 8, 8))
+
+
+@pytest.mark.parametrize("space", [(10,), (6, 9, 8)])
+def test_a_spectral_convolution_multiplies_modes_in_any_dimension(space: tuple[int, ...]) -> None:
+    """Against the fast Fourier transform, with the kept modes by their numbers."""
+    modes = 3
+    convolution = SpectralConvolution(2, 3, modes, (16,) * len(space)).double()
+    v = torch.randn(4, 2, *space, dtype=torch.float64)
+    v_hat = torch.fft.rfftn(v, dim=tuple(range(2, v.ndim)))
+    product = torch.zeros(4, 3, *v_hat.shape[2:], dtype=torch.complex128)
+    signed = range(-modes, modes)  # as an index: from the end where it is negative
+    for k in product_of(*[signed] * (len(space) - 1), range(modes)):
+        product[(..., *k)] = v_hat[(..., *k)] @ convolution.weight[k]
+    expected = torch.fft.irfftn(product, s=space, dim=tuple(range(2, v.ndim)))
+    torch.testing.assert_close(convolution(v), expected)
+
+
+@pytest.mark.parametrize("space", [(20,), (8, 12, 10)])
+def test_commutes_with_translations_in_any_dimension(space: tuple[int, ...]) -> None:
+    model = FNO(replace(SMALL, size=(16,) * len(space), coordinates=False)).double()
+    u = torch.randn(2, 1, *space, dtype=torch.float64)
+    shift = dict(shifts=range(3, 3 + len(space)), dims=range(2, u.ndim))
+    shift = {key: tuple(value) for key, value in shift.items()}
+    torch.testing.assert_close(model(u.roll(**shift)), model(u).roll(**shift))

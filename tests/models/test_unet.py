@@ -31,10 +31,23 @@ def test_a_longer_axis_changes_nothing_far_from_its_end(model: UNet, n: int) -> 
     torch.testing.assert_close(part[..., near], whole[..., near])
 
 
-@pytest.mark.parametrize("shape", [(16, 16), (40, 72), (33, 47), (120, 17)])
-def test_output_lies_on_the_grid_of_the_input(model: UNet, shape: tuple[int, int]) -> None:
+@pytest.mark.parametrize("shape", [(16, 16), (40, 72), (33, 47), (120, 17), (33,), (17, 16, 18)])
+def test_output_lies_on_the_grid_of_the_input(shape: tuple[int, ...]) -> None:
+    model = UNet(UNetConfig(2, 3, (16,) * len(shape), channels=2)).double().eval()
     u = torch.randn(1, 2, *shape, dtype=torch.float64)
     assert model(u).shape == (1, 3, *shape)
+
+
+@pytest.mark.parametrize("others", [(), (16, 16)])
+def test_commutes_with_translations_along_x_in_any_dimension(others: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    model = UNet(UNetConfig(size=(*others, 16), channels=2)).double().eval()
+    u = torch.zeros(1, 1, *others, 288, dtype=torch.float64)
+    u[..., 136:152] = torch.randn(*others, 16, dtype=torch.float64)
+    inside = slice(110, 178)
+    v, shifted = model(u), model(u.roll(16, -1)).roll(-16, -1)
+    torch.testing.assert_close(shifted[..., inside], v[..., inside])
+    assert v[..., inside].std() > 0
 
 
 def test_says_what_it_accepts(model: UNet) -> None:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Complex, Float, Shaped
 from torch import Tensor, nn
 
-from torchcno.models.inputs import PlaneConfig, check_fields, coordinates
+from torchcno.models.inputs import FieldsConfig, check_fields, coordinates
 from torchcno.operators.conditioning import Conditioner, as_rows, modulate
 from torchcno.selection import option
 from torchcno.tracing import is_traced
@@ -20,7 +20,7 @@ COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 
 
 @dataclass(frozen=True)
-class FNOConfig(PlaneConfig):
+class FNOConfig(FieldsConfig):
     """Hyper-parameters of `FNO`; it runs on any grid."""
 
     layers: int = option(5, "Fourier layers (L)", least=1)
@@ -28,7 +28,7 @@ class FNOConfig(PlaneConfig):
     modes: int = option(16, "Fourier modes kept per axis (k_max)", least=1)
     pad: int = option(0, "zeros after the last point of each axis, in grid points", least=0)
     hidden_width: int = option(128, "hidden neurons of the lifting and the projection", least=1)
-    coordinates: bool = option(True, "the lifting sees the coordinates (x, y) beside u")
+    coordinates: bool = option(True, "the lifting sees the coordinates beside u")
     # The authors' code has LeakyReLU, their text GELU.
     activation: str = option("leaky_relu", "activation function (σ)", choices=ACTIVATIONS)
 
@@ -40,10 +40,10 @@ class SpectralConvolution(nn.Module):
 
     P(k) is a complex matrix from the channels of v to those of K v. v is real, so half of the plane
     of modes is enough: 0 ≤ k_x < k_max with −k_max ≤ k_y < k_max. A grid that resolves fewer modes
-    uses those it has.
+    uses those it has. In one dimension there is k_x alone, in three k_z is as k_y.
 
     With so few modes the transforms are matrix products, and make no mode that is not kept. Those
-    of a grid of `size` are kept ready.
+    of a grid of `size` are kept ready. All axes but x are taken as one, called y here.
     """
 
     to_x: Tensor
@@ -54,7 +54,7 @@ class SpectralConvolution(nn.Module):
         super().__init__()
         self.modes, self.size = modes, tuple(size)
         # Modes lead: the product below is one batched matrix product that moves no weights.
-        shape = (2 * modes, modes, in_channels, out_channels)
+        shape = (*[2 * modes] * (len(size) - 1), modes, in_channels, out_channels)
         scale = 1 / (in_channels * out_channels)  # the initial values of Li et al.
         self.weight = nn.Parameter(scale * torch.rand(*shape, dtype=torch.complex64))
         for name, matrix in fourier_matrices(self.size, modes).items():
@@ -67,31 +67,30 @@ class SpectralConvolution(nn.Module):
             setattr(self, name, matrix.to(getattr(self, name)))
         return self
 
-    def matrices(self, v: Tensor) -> dict[str, Tensor]:
-        """Those of `fourier_matrices` for the grid and the type of v."""
-        size = tuple(int(n) for n in v.shape[2:])
+    def matrices(self, v: Tensor, space: Sequence[int]) -> dict[str, Tensor]:
+        """Those of `fourier_matrices` for the grid `space` and the type of v."""
+        size = tuple(int(n) for n in space)
         if size == self.size and self.to_x.dtype == v.dtype:
             return dict(self.named_buffers())
         return {name: matrix.to(v) for name, matrix in fourier_matrices(size, self.modes).items()}
 
-    def forward(self, v: Float[Tensor, "batch c y x"]) -> Float[Tensor, "batch d y x"]:
+    def forward(self, v: Float[Tensor, "batch c *space"]) -> Float[Tensor, "batch d *space"]:
+        space = v.shape[2:]
         if v.shape[0] == 0:  # nothing lies in memory that could be read as complex numbers
-            return v.new_zeros(0, self.weight.shape[3], *v.shape[2:])
-        k_y, k_x = resolved(v.shape[2:], self.modes)
-        weight = self.weight[:, :k_x]
-        if k_y < self.modes:
-            weight = torch.cat([weight[:k_y], weight[-k_y:]])
+            return v.new_zeros(0, self.weight.shape[len(space) + 1], *space)
+        weight = resolved_weight(self.weight, space, self.modes)
+        v = v.reshape(*v.shape[:2], -1, space[-1])
         real = v.to(torch.promote_types(v.dtype, torch.float32))  # half precision has too few bits
         # Real and imaginary parts are an axis of their own: (batch, channel, k_y, part, x).
         with torch.autocast(v.device.type, enabled=False):
-            m = self.matrices(real)
+            m = self.matrices(real, space)
             rows = _along_y(m["to_y"], real).unflatten(2, (-1, 2)).flatten(3)
             v_hat = (rows @ m["to_x"]).unflatten(3, (2, -1)).permute(2, 4, 0, 1, 3).contiguous()
             in_reals = is_traced() or not weight.is_complex()
             product = (multiply_in_reals if in_reals else multiply_in_complex)(v_hat, weight)
             rows = product.permute(2, 3, 0, 4, 1).flatten(3) @ m["from_x"]
             rows = rows.unflatten(3, (2, -1)).flatten(2, 3)
-            return _along_y(m["from_y"], rows).to(v.dtype)
+            return _along_y(m["from_y"], rows).to(v.dtype).reshape(v.shape[0], -1, *space)
 
 
 def multiply_in_complex(
@@ -127,10 +126,21 @@ def _moved(weight: Tensor, fn: Callable[[Tensor], Tensor]) -> Tensor:
     return weight.to(real.device, dtype)
 
 
-def resolved(size: Sequence[int], modes: int) -> tuple[int, int]:
-    """Along y and x, how many of the first modes a grid of `size` resolves."""
-    n_y, n_x = (int(n) for n in size)
-    return min(modes, n_y // 2), min(modes, n_x // 2 + 1)
+def resolved(size: Sequence[int], modes: int) -> tuple[int, ...]:
+    """Along every axis, how many of the first modes a grid of `size` resolves: of x from 0 on."""
+    *others, n_x = (int(n) for n in size)
+    return *(min(modes, n // 2) for n in others), min(modes, n_x // 2 + 1)
+
+
+def resolved_weight(weight: Tensor, size: Sequence[int], modes: int) -> Tensor:
+    """The weights of the modes that a grid of `size` resolves: (k_y, k_x, c, d, …)."""
+    *others, k_x = resolved(size, modes)
+    weight = weight.narrow(len(others), 0, k_x)
+    for axis, k in enumerate(others):
+        if k < modes:
+            ends = weight.narrow(axis, 0, k), weight.narrow(axis, 2 * modes - k, k)
+            weight = torch.cat(ends, dim=axis)
+    return weight.reshape(-1, *weight.shape[len(others) :])
 
 
 def fourier_matrices(size: tuple[int, ...], modes: int) -> dict[str, Tensor]:
@@ -138,26 +148,30 @@ def fourier_matrices(size: tuple[int, ...], modes: int) -> dict[str, Tensor]:
 
         to_y: ([k_y, part], y)     to_x: ([part, x], [part, k_x])
 
-    with the real and the imaginary part of complex numbers as an axis. On the way back a mode
-    k_x > 0 counts twice: with its conjugate at −k.
+    with the real and the imaginary part of complex numbers as an axis, and y all axes but x. On the
+    way back a mode k_x > 0 counts twice: with its conjugate at −k.
     """
-    (n_y, n_x), (k_y, k_x) = size, resolved(size, modes)
-    cos, sin = _waves(torch.cat([torch.arange(k_y), torch.arange(-k_y, 0)]), n_y)
-    to_y = torch.stack([cos, -sin], dim=1).flatten(0, 1)
-    cos, sin = (wave.T for wave in _waves(torch.arange(k_x), n_x))
+    (*others, n_x), (*bands, k_x) = size, resolved(size, modes)
+    phase = torch.zeros(1, 1, dtype=torch.float64)
+    for n, k in zip(others, bands, strict=True):
+        along = _phase(torch.cat([torch.arange(k), torch.arange(-k, 0)]), n)
+        phase = (phase[:, None, :, None] + along[:, None]).flatten(2).flatten(0, 1)
+    to_y = torch.stack([phase.cos(), -phase.sin()], dim=1).flatten(0, 1)
+    phase = _phase(torch.arange(k_x), n_x).T
+    cos, sin = phase.cos(), phase.sin()
     to_x = torch.cat([torch.cat([cos, -sin], dim=1), torch.cat([sin, cos], dim=1)])
     times = torch.full((k_x,), 2.0, dtype=torch.float64)
     times[0] = 1
     if 2 * (k_x - 1) == n_x:
         times[-1] = 1  # the highest mode of an even grid is its own conjugate
     from_x = (to_x * times.repeat(2)).T.contiguous() / n_x
-    return {"to_y": to_y, "to_x": to_x, "from_x": from_x, "from_y": to_y.T.contiguous() / n_y}
+    from_y = to_y.T.contiguous() / math.prod(others)
+    return {"to_y": to_y, "to_x": to_x, "from_x": from_x, "from_y": from_y}
 
 
-def _waves(k: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """cos 2πkj/n and sin 2πkj/n for the modes k (rows) at the points j (columns)."""
-    phase = 2 * math.pi / n * torch.outer(k.double(), torch.arange(n, dtype=torch.float64))
-    return phase.cos(), phase.sin()
+def _phase(k: Tensor, n: int) -> Tensor:
+    """2πkj/n for the modes k (rows) at the points j (columns)."""
+    return 2 * math.pi / n * torch.outer(k.double(), torch.arange(n, dtype=torch.float64))
 
 
 def _along_y(matrix: Tensor, v: Tensor) -> Tensor:
@@ -187,7 +201,7 @@ class FourierLayer(nn.Module):
         self.spectral = SpectralConvolution(width, width, config.modes, size)
         self.sigma = ACTIVATIONS[config.activation]()
 
-    def forward(self, v: Float[Tensor, "batch c y x"]) -> Float[Tensor, "batch c y x"]:
+    def forward(self, v: Float[Tensor, "batch c *space"]) -> Float[Tensor, "batch c *space"]:
         activated: Tensor = self.sigma(self.pointwise(v) + self.spectral(v))
         return activated
 
@@ -205,7 +219,7 @@ class FNO(nn.Module):
     def __init__(self, config: FNOConfig) -> None:
         super().__init__()
         self.config = config
-        lifted = config.in_channels + (2 if config.coordinates else 0)
+        lifted = config.in_channels + (len(config.size) if config.coordinates else 0)
         self.lift = pointwise_network(config, lifted, config.width)
         self.layers = nn.Sequential(*(FourierLayer(config) for _ in range(config.layers)))
         self.project = pointwise_network(config, config.width, config.out_channels)
@@ -217,16 +231,18 @@ class FNO(nn.Module):
         self, u: Float[Tensor, "batch in_channels *space"], conditions: Tensor | float | None = None
     ) -> Float[Tensor, "batch out_channels *space"]:
         check_fields(u, self.config, least=2)
-        rows, (n_y, n_x) = as_rows(conditions, self.config.conditioning, u), u.shape[2:]
+        rows, space = as_rows(conditions, self.config.conditioning, u), u.shape[2:]
         if self.config.coordinates:
-            u = torch.cat([u, coordinates(u).expand(u.shape[0], -1, -1, -1)], dim=1)
-        v = F.pad(self.lift(u), (0, self.config.pad, 0, self.config.pad))
+            u = torch.cat([u, coordinates(u).expand(u.shape[0], -1, *space)], dim=1)
+        v = F.pad(self.lift(u), (0, self.config.pad) * len(space))
         if rows is None:
             v = self.layers(v)
         else:
             for layer, modulation in zip(self.layers, self.conditioner(rows), strict=True):
                 v = modulate(layer(v), modulation)
-        return self.project(v[:, :, :n_y, :n_x])
+        for axis, n in enumerate(space, start=2):
+            v = v.narrow(axis, 0, n)
+        return self.project(v)
 
 
 def pointwise_network(config: FNOConfig, in_channels: int, out_channels: int) -> nn.Sequential:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -24,8 +24,10 @@ def axes(size: Any) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class PlaneConfig:
-    """What the configuration of every network on planes begins with."""
+class FieldsConfig:
+    """What the configuration of every network begins with, whatever the number of axes."""
+
+    DIMENSIONS: ClassVar[tuple[int, ...]] = (1, 2, 3)
 
     in_channels: int = option(1, "channels of the input", least=1)
     out_channels: int = option(1, "channels of the output", least=1)
@@ -35,9 +37,11 @@ class PlaneConfig:
 
     def __post_init__(self) -> None:
         size = axes(self.size)  # from what a file can hold
-        if len(size) != 2 or min(size) < 1:
+        if len(size) not in self.DIMENSIONS or min(size) < 1:
+            ways = (f"({', '.join('zyx'[-d:])})" for d in self.DIMENSIONS)
             raise ValueError(
-                f"size {size} is not that of a plane; give (y, x) of at least one point."
+                f"size {size} is for no grid of this network; give {' or '.join(ways)} of at least "
+                "one point each."
             )
         object.__setattr__(self, "size", size)
         object.__setattr__(self, "conditioning", check_names(self.conditioning))
@@ -47,6 +51,13 @@ class PlaneConfig:
     def fields_and_scalars(self) -> int:
         """Channels of the input, and one for each scalar: what `join_conditions` makes."""
         return self.in_channels + len(self.conditioning)
+
+
+@dataclass(frozen=True)
+class PlaneConfig(FieldsConfig):
+    """The same, of a network on planes alone."""
+
+    DIMENSIONS: ClassVar[tuple[int, ...]] = (2,)
 
 
 def check_fields(u: Tensor, config: Any, least: int = 1) -> None:
@@ -82,17 +93,17 @@ def check_size(u: Tensor, size: tuple[int, ...]) -> None:
 def join_conditions(
     u: Float[Tensor, "batch in_channels *space"],
     conditions: Tensor | float | None,
-    config: PlaneConfig,
+    config: FieldsConfig,
 ) -> Float[Tensor, "batch fields_and_scalars *space"]:
     """u with the scalars as constant channels, for networks without a better place for them."""
     return with_constant_channels(u, as_rows(conditions, config.conditioning, u))
 
 
-def coordinates(u: Float[Tensor, "batch channel y x"]) -> Float[Tensor, "2 y x"]:
-    """The positions (x, y) ∈ [0, 1]² of the samples of `u`, both ends of an axis included.
+def coordinates(u: Float[Tensor, "batch channel *space"]) -> Float[Tensor, "axis ..."]:
+    """The positions (x, y, …) ∈ [0, 1]^d of the samples of `u`, both ends of an axis included.
 
     So on every grid: on a periodic one, whose samples lie at j/n and not at j/(n − 1), a place has
     slightly different coordinates at different resolutions.
     """
-    y, x = (torch.linspace(0, 1, n, dtype=u.dtype, device=u.device) for n in u.shape[2:])
-    return torch.stack([x.expand(len(y), -1), y[:, None].expand(-1, len(x))])
+    ticks = (torch.linspace(0, 1, n, dtype=u.dtype, device=u.device) for n in u.shape[2:])
+    return torch.stack(torch.meshgrid(*ticks, indexing="ij")[::-1])

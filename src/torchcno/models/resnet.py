@@ -9,6 +9,9 @@ from torchcno.models.inputs import PlaneConfig, check_fields, join_conditions
 from torchcno.operators import lay_channels_last
 from torchcno.selection import option
 
+Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose2d
+BATCH_NORMS = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}  # by dimension
+
 
 @dataclass(frozen=True)
 class ResNetConfig(PlaneConfig):
@@ -71,9 +74,10 @@ class ResidualBlock(nn.Module):
         return v + self.body(v)
 
 
-def normalised(convolution: nn.Conv2d | nn.ConvTranspose2d) -> tuple[nn.Module, ...]:
+def normalised(convolution: Convolution) -> tuple[nn.Module, ...]:
     """The convolution, then batch norm and ReLU."""
-    return convolution, nn.BatchNorm2d(convolution.out_channels), nn.ReLU(inplace=True)
+    norm = BATCH_NORMS[len(convolution.kernel_size)]
+    return convolution, norm(convolution.out_channels), nn.ReLU(inplace=True)
 
 
 def doubling(in_channels: int, out_channels: int) -> nn.ConvTranspose2d:
