@@ -1,5 +1,6 @@
 """Files that run where torchcno is not: every network, by ONNX and by PyTorch alone."""
 
+import hashlib
 import importlib.util
 import json
 import subprocess
@@ -32,6 +33,7 @@ SMALL = {
 SCALING = Normalization((-3.0, 1e3), (5.0, 4e3), -0.5, 1.5)
 
 ELSEWHERE = """
+import hashlib
 import importlib.util, json, sys
 from pathlib import Path
 import numpy as np
@@ -140,6 +142,7 @@ def test_an_onnx_file_says_what_it_is(runs, tmp_path):
 def test_a_file_does_not_say_where_it_was_made(runs, tmp_path, format):
     written = export_file(runs["ffnn"], tmp_path / f"x.{format}", format)
     assert str(Path(export.__file__).parent).encode() not in written.path.read_bytes()
+    assert hashlib.sha256(written.path.read_bytes()).hexdigest() == written.sha256
 
 
 def test_constants_that_are_equal_are_stored_once(tmp_path):

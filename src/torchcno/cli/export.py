@@ -65,7 +65,7 @@ def _export_file(run: Path, out: Path, format: str, size: tuple[int, ...]) -> No
     file = export_file(run, out, format, size)
     print(
         f"{out}: {file.bytes / 1e6:.2f} MB; its outputs differ from the network's by "
-        f"{file.difference:.1e} of the largest."
+        f"{file.difference:.1e} of the largest.\nsha256 {file.sha256}"
     )
 
 

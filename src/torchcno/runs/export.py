@@ -45,6 +45,7 @@ class ExportedFile:
     bytes: int
     difference: float  # the largest, relative to the largest output
     note: dict[str, str]
+    sha256: str  # of the file
 
 
 def export_file(
@@ -73,7 +74,9 @@ def export_file(
                 f"{difference:.1e} of the largest, more than {TOLERANCE:g}; nothing is written. "
                 "Try the other format, or another grid."
             )
-    return ExportedFile(path, path.stat().st_size, difference, note)
+        with part.open("rb") as content:
+            sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+    return ExportedFile(path, path.stat().st_size, difference, note, sha256)
 
 
 def choose_grid(operator: TrainedOperator, size: tuple[int, ...]) -> Grid:
