@@ -14,6 +14,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 # Before torch. Processes are what runs in parallel, and a process with a GPU cannot be copied.
 os.environ.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
@@ -21,13 +22,14 @@ os.environ.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
 from validation.faults.flips import KINDS, flip_bits
 from validation.faults.runs import (
     ERRORS,
+    GENERATED,
     cut_power,
     fail_disk,
     kill_at_operations,
     kill_at_random,
     kill_generation,
 )
-from validation.faults.scene import KEYS, Count, Scene, make_scene, remove
+from validation.faults.scene import KEYS, WORKS, Count, Scene, make_scene, remove
 from validation.faults.strangers import (
     follow_links,
     light_bombs,
@@ -42,23 +44,25 @@ Task = Callable[[Scene], Count]
 def all_tasks() -> dict[str, Task]:
     """Everything: minutes."""
     tasks: dict[str, Task] = {}
-    for i in range(4):  # every operation, in four shares that are done side by side
-        tasks[f"kill-{i}"] = lambda s, i=i: kill_at_operations(s, range(i + 1, 0, 4), "kill")
-        tasks[f"power-{i}"] = lambda s, i=i: cut_power(s, range(2 * i + 1, 0, 8), "power")
-        tasks[f"random-{i}"] = lambda s, i=i: kill_at_random(s, 10, seed=i)
-    for number in ERRORS:
-        tasks[f"disk-{number}"] = lambda s, n=number: fail_disk(
-            s, n, range(n % 8 + 1, 0, 8), "disk"
-        )
+    for work in WORKS:
+        for i in range(4):  # every operation, in four shares that are done side by side
+            tasks[f"kill {work} {i}"] = _on(work, kill_at_operations, range(i + 1, 0, 4), "kill")
+            tasks[f"power {work} {i}"] = _on(work, cut_power, range(2 * i + 1, 0, 8), "power")
+        for number in ERRORS:
+            share = range(number % 8 + 1, 0, 8)
+            tasks[f"disk {work} {number}"] = _on(work, fail_disk, number, share, "disk")
+    for i in range(4):
+        tasks[f"random {i}"] = lambda s, i=i: kill_at_random(s, 10, seed=i)
+    for what in GENERATED:
+        tasks[f"generation {what}"] = lambda s, what=what: kill_generation(s, 30, what)
     tasks |= {
         "links": follow_links,
         "flock": share_without_flock,
         "code": run_foreign_code,
         "bombs": light_bombs,
         "data": name_data_elsewhere,
-        "generation": lambda s: kill_generation(s, 30, seed=0),
     }
-    return tasks | {f"flips-{kind}": lambda s, k=kind: flip_bits(s, k, 500) for kind in KINDS}
+    return tasks | {f"flips {kind}": lambda s, k=kind: flip_bits(s, k, 500) for kind in KINDS}
 
 
 def few_tasks() -> dict[str, Task]:
@@ -68,9 +72,14 @@ def few_tasks() -> dict[str, Task]:
         "power": lambda s: cut_power(s, range(30, 0, 90), "power"),
         "disk": lambda s: fail_disk(s, ERRORS[0], range(60, 0, 100), "disk"),
         "data": name_data_elsewhere,
-        "generation": lambda s: kill_generation(s, 2, seed=0),
+        "generation": lambda s: kill_generation(s, 2, "pairs"),
     }
-    return tasks | {f"flips-{kind}": lambda s, k=kind: flip_bits(s, k, 20) for kind in KINDS}
+    return tasks | {f"flips {kind}": lambda s, k=kind: flip_bits(s, k, 20) for kind in KINDS}
+
+
+def _on(work: str, task: Callable[..., Count], *arguments: Any) -> Task:
+    """A task on the runs of one kind."""
+    return lambda scene: task(replace(scene, work=work), *arguments)
 
 
 def main() -> int:

@@ -14,6 +14,7 @@ from torchcno.data import files
 from torchcno.data.fields import Fields
 from torchcno.data.generate import Work
 from torchcno.data.samples import Samples
+from torchcno.problems.navier_stokes import NavierStokes
 from torchcno.problems.poisson import Poisson
 from torchcno.runs.folder import RunFolder
 from torchcno.runs.half import halved
@@ -22,6 +23,7 @@ from torchcno.runs.own import keep_fields
 from torchcno.training.checkpoint import load_tensors, save_tensors
 
 SAMPLES = Samples.of(Poisson(K=4), "val", 24, samples=3)
+TRAJECTORIES = Samples.of(NavierStokes(), "val", 24, samples=3, times=(0.0, 0.5, 1.0))
 
 
 def flip_bits(scene: Scene, kind: str, tries: int) -> Count:
@@ -89,7 +91,7 @@ def _hub(folder: Path) -> tuple[Path, Callable[[], Any]]:
 
 
 def _kept(folder: Path) -> tuple[Path, Callable[[], Any]]:
-    inputs, outputs = map(torch.from_numpy, _pair())
+    inputs, outputs = map(torch.from_numpy, _arrays(SAMPLES))
     path = RunFolder(folder).data_file
     keep_fields({"train": Fields(inputs, outputs, SAMPLES.grid)}, path)
     return path, lambda: _plain(load_tensors(path)[0])
@@ -135,10 +137,13 @@ def _checksums(folder: Path) -> tuple[Path, Callable[[], Any]]:
     return folder / "checksums.jsonl", lambda: [run.config().to_tree(), run.result()]
 
 
-def _data(folder: Path) -> tuple[Path, Callable[[], Any]]:
-    path = folder / files.file_name(SAMPLES)
-    files.write(path, SAMPLES, "cpu", [_pair()])
-    return path, lambda: [files.read(path, 3), files.read_header(path)]
+def _data_of(samples: Samples) -> Callable[[Path], tuple[Path, Callable[[], Any]]]:
+    def make(folder: Path) -> tuple[Path, Callable[[], Any]]:
+        path = folder / files.file_name(samples)
+        files.write(path, samples, "cpu", [_arrays(samples)])
+        return path, lambda: [files.read(path, samples.count), files.read_header(path)]
+
+    return make
 
 
 def _chunk(folder: Path) -> tuple[Path, Callable[[], Any]]:
@@ -146,24 +151,29 @@ def _chunk(folder: Path) -> tuple[Path, Callable[[], Any]]:
 
     def read() -> Any:
         if not work.is_finished(chunk):  # as generation does
-            work.put(chunk, _pair())
+            work.put(chunk, _arrays(SAMPLES))
         return work.read(chunk)
 
     read()
     return work.path(chunk), read
 
 
-def _pair() -> files.Arrays:
+def _arrays(samples: Samples) -> files.Arrays:
     draw = np.random.default_rng(0)
-    inputs, outputs = draw.standard_normal((2, 3, 1, 24, 24)).astype(np.float32)
-    return inputs, outputs
+    return tuple(
+        draw.standard_normal((samples.count, *shape)).astype(np.float32)
+        for shape in samples.shapes.values()
+    )
 
 
 def _plain(tensors: Any) -> dict[str, bytes]:
     return {name: tensor.numpy().tobytes() for name, tensor in sorted(tensors.items())}
 
 
-IN_C = ("data file",)  # whose reader may crash: in a process of its own each time
+IN_C = (
+    "data file",
+    "data file of trajectories",
+)  # whose reader may crash: in a process of its own each time
 KINDS: dict[str, Callable[[Path], tuple[Path, Callable[[], Any]]]] = {
     "weights": _weights,
     "checkpoint": _checkpoint,
@@ -177,6 +187,7 @@ KINDS: dict[str, Callable[[Path], tuple[Path, Callable[[], Any]]]] = {
     "errors.npz": _errors,
     "examples.npz": _examples,
     "checksums.jsonl": _checksums,
-    "data file": _data,
+    "data file": _data_of(SAMPLES),
+    "data file of trajectories": _data_of(TRAJECTORIES),
     "chunk of data": _chunk,
 }

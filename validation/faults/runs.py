@@ -18,13 +18,15 @@ from validation.faults.operations import (
 )
 from validation.faults.scene import Count, Scene, in_child
 
-from torchcno.data.generate import generate
+from torchcno.data.generate import make_file
+from torchcno.data.samples import Samples
+from torchcno.problems.navier_stokes import NavierStokes
 from torchcno.problems.poisson import Poisson
 
 
 def kill_at_operations(scene: Scene, share: range, name: str) -> Count:
     """SIGKILL at operations on files, of which `share` says every how many and from where."""
-    count, folder = Count("kill at a file operation"), scene.fresh(name)
+    count, folder = Count(f"kill at a file operation: {scene.work}"), scene.fresh(name)
     for at in _moments(scene, folder, share):
         clear(folder)
         _under(Killing(folder, at), scene, folder)
@@ -46,7 +48,7 @@ def kill_at_random(scene: Scene, tries: int, seed: int) -> Count:
 
 def cut_power(scene: Scene, share: range, name: str) -> Count:
     """Power cuts at operations on files; each leaves one of the disks that it may leave."""
-    count, folder = Count("power cut"), scene.fresh(name)
+    count, folder = Count(f"power cut: {scene.work}"), scene.fresh(name)
     after = folder.with_name(f"{name}-after")
     for at in _moments(scene, folder, share):
         clear(folder)
@@ -70,14 +72,21 @@ def fail_disk(scene: Scene, number: int, share: range, name: str) -> Count:
     return count
 
 
-def kill_generation(scene: Scene, tries: int, seed: int) -> Count:
+GENERATED: dict[str, Samples] = {
+    "pairs": Samples.of(Poisson(), "train", 48, samples=200),
+    "trajectories": Samples.of(
+        NavierStokes(N=24), "train", 24, samples=40, times=(0.0, 0.01, 0.02)
+    ),
+}
+
+
+def kill_generation(scene: Scene, tries: int, what: str) -> Count:
     """SIGKILL at random moments while data are made; the file in the end is the same."""
-    count, draw = Count("kill while data are made"), random.Random(seed)
-    out = scene.fresh(f"generated-{seed}")
+    count, draw = Count(f"kill while data are made: {what}"), random.Random(what)
+    out = scene.fresh("generated")
 
     def make() -> bytes:
-        path = generate(Poisson(), "train", folder=out, samples=200, resolution=48, workers=1)
-        return path.read_bytes()
+        return make_file(GENERATED[what], out, workers=1).read_bytes()
 
     whole = in_child(make)
     for number in range(tries):

@@ -16,10 +16,13 @@ from typing import Any
 
 import torch
 
+from torchcno.data.fields import Fields
+from torchcno.grids import Grid
+from torchcno.models.ffnn import FFNN
 from torchcno.problems.poisson import Poisson
 from torchcno.runs.config import RunConfig
 from torchcno.runs.folder import RunFolder
-from torchcno.runs.train import train_run
+from torchcno.runs.train import train_on, train_run
 from torchcno.training import Hardware
 from torchcno.training.checkpoint import load_tensors
 
@@ -124,16 +127,17 @@ def _be_child(work: Callable[[], Any], sink: int) -> None:
 
 @dataclass(frozen=True)
 class Scene:
-    """A finished run that nothing happened to, and its data."""
+    """A finished run of each kind that nothing happened to, and its data."""
 
     home: Path
     config: RunConfig
     tries: Path  # where the folders of tries lie
+    work: str = "run"  # the kind that faults happen to: a name of `WORKS`
 
     @property
     def reference(self) -> Path:
         """The folder of the run that was left alone."""
-        return self.home / "reference"
+        return self.home / "reference" / self.work
 
     @property
     def data(self) -> Path:
@@ -142,7 +146,7 @@ class Scene:
 
     def train(self, folder: Path) -> None:
         """Bring the run in `folder` to its end, whatever part of it is done."""
-        train_run(self.config, folder, splits=SPLITS, mode="either")
+        WORKS[self.work](self, folder)
 
     def fresh(self, name: str) -> Path:
         """A folder that is not there."""
@@ -196,24 +200,48 @@ def remove(path: Path) -> None:
 
 
 def outcome(folder: Path) -> dict[str, Any]:
-    """All of a run that is the same each time: to the last bit."""
-    run = RunFolder(folder)
-    result = run.result() or {}
-    weights, state = load_tensors(run.weights)[0], load_tensors(run.checkpoint)[0]
-    rows = [{k: v for k, v in row.items() if k != "seconds"} for row in run.rows()]
-    return {
-        "weights": {name: tensor.numpy().tobytes() for name, tensor in weights.items()},
-        "state": {name: tensor.numpy().tobytes() for name, tensor in state.items()},
-        "rows": rows,
-        "errors": result.get("errors"),
-        "hash": result.get("weights"),
-    }
+    """All of a run that is the same each time, to the last bit: of the folder and those in it."""
+    found: dict[str, Any] = {}
+    for path in sorted(folder.rglob("*.safetensors")):
+        tensors = load_tensors(path)[0]
+        found[str(path.relative_to(folder))] = {n: t.numpy().tobytes() for n, t in tensors.items()}
+    for path in sorted(folder.rglob("result.json")):
+        run = RunFolder(path.parent)
+        rows = [{k: v for k, v in row.items() if k != "seconds"} for row in run.rows()]
+        result = run.result() or {}
+        said = {key: result.get(key) for key in ("errors", "weights", "best_validation_error")}
+        found[str(path.relative_to(folder))] = said, rows
+    return found
+
+
+def _train_benchmark(scene: Scene, folder: Path) -> None:
+    train_run(scene.config, folder, splits=SPLITS, mode="either")
+
+
+def _train_own(scene: Scene, folder: Path) -> None:
+    """Fields in memory, of which the folder keeps a copy."""
+    draw = torch.Generator().manual_seed(0)
+    u = torch.rand(12, 1, 8, 8, generator=draw)
+    fields = Fields(u, 1 + u.flip(-1), Grid((8, 8), "periodic"))
+    torch.manual_seed(0)
+    network = FFNN(FFNN.Config(size=(8, 8), layers=2, width=8))
+    recipe = replace(scene.config.train, samples=None, augmentation="none")
+    cpu = Hardware(accelerator="cpu")
+    train_on(network, fields[:8], fields[8:], folder, recipe=recipe, hardware=cpu, resume=True)
+
+
+# What brings the run in a folder to its end, whatever part of it is done. A new kind of run folder
+# is one entry here, and new kinds of file in it are entries of `flips.KINDS`.
+WORKS: dict[str, Callable[[Scene, Path], None]] = {
+    "run": _train_benchmark,
+    "own data": _train_own,
+}
 
 
 def make_scene(home: Path) -> Scene:
-    """The scene in the folder `home`: data, a run left alone, and one that was interrupted.
+    """The scene in the folder `home`: data, runs left alone, and one that was interrupted.
 
-    The run left alone is trained in this very process. So whatever is made once is made, and the
+    The runs left alone are trained in this very process. So whatever is made once is made, and the
     processes of all tries, which are copies of this one, begin with it.
     """
     torch.set_num_threads(1)  # no thread but this one: a copy would not have the others
@@ -241,7 +269,9 @@ def make_scene(home: Path) -> Scene:
         ),
     )
     scene = Scene(home, config, home / "tries")
-    scene.train(scene.reference)
+    for work in WORKS:
+        one = replace(scene, work=work)
+        one.train(one.reference)
     stopped = in_child(lambda: _stop_after(scene, home / "interrupted", epochs=2))
     if stopped.error or stopped.killed:
         sys.exit(f"the scene could not be made: {stopped.error or stopped.killed}")
