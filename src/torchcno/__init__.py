@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from torchcno.runs.pretrained import load_pretrained
     from torchcno.runs.ranges import OutOfRange
     from torchcno.runs.train import resume_run, train, train_on, train_run
+    from torchcno.runs.trust import Prediction, calibrate
     from torchcno.spectral import resample
     from torchcno.training.recipe import PRESETS, Recipe
 
@@ -45,6 +46,7 @@ _HOMES = {
     "OutOfRange": "runs.ranges",
     "PRESETS": "training.recipe",
     "PROBLEMS": "problems",
+    "Prediction": "runs.trust",
     "Problem": "problems",
     "Recipe": "training.recipe",
     "RunConfig": "runs.config",
@@ -54,6 +56,7 @@ _HOMES = {
     "WindowedSinc": "operators.filters",
     "audit": "evaluation.aliasing",
     "build_model": "runs.presets",
+    "calibrate": "runs.trust",
     "choose_network": "runs.choose",
     "choose_recipe": "runs.choose",
     "evaluate_run": "runs.evaluate",

@@ -2,8 +2,10 @@ import numpy as np
 import pytest
 import torch
 import xarray
+from matplotlib.image import imread
 
 from torchcno.runs.folder import load
+from torchcno.runs.ranges import OutOfRange
 
 
 @pytest.fixture
@@ -106,3 +108,47 @@ def test_a_network_of_the_package_by_its_name(cno, tmp_path, monkeypatch):
     unknown = cno("predict", "poison", "in.npy", "--out", "other.npy")
     assert unknown.code == 2
     assert "did you mean 'poisson'?" in unknown.err
+
+
+def test_bands_in_files_of_both_kinds_and_a_picture(cno, run_folder, tmp_path, inputs):
+    np.save(tmp_path / "in.npy", 0.1 * inputs)
+    words = ("predict", run_folder, tmp_path / "in.npy", "--confidence", 0.9, "--device", "cpu")
+    outcome = cno(*words, "--out", tmp_path / "o.nc", "--plot", tmp_path / "o.png")
+    assert outcome.code == 0
+    assert "With confidence 0.9 their relative errors are at most" in outcome.out
+    assert imread(tmp_path / "o.png").ndim == 3
+    assert cno(*words, "--out", tmp_path / "o.npz").code == 0
+    with pytest.warns(OutOfRange):
+        expected = load(run_folder).predict(0.1 * inputs, confidence=0.9)
+    with xarray.open_dataset(tmp_path / "o.nc", engine="h5netcdf") as saved:
+        assert saved.attrs["confidence"] == 0.9
+        archive = np.load(tmp_path / "o.npz")
+        for name, found in (
+            ("output", expected.value),
+            ("half_width", expected.half_width),
+            ("half_width_everywhere", expected.half_width_everywhere),
+            ("relative_error_bound", expected.relative_error),
+        ):
+            np.testing.assert_array_equal(saved[name].values, found.numpy())
+            np.testing.assert_array_equal(archive[name], found.numpy())
+        assert saved["ood_score"].dims == ("sample",)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "target", "message"),
+    [
+        ("1.5", "o.nc", "give a number between 0 and 1"),
+        ("0.999", "o.nc", "needs 999 validation samples or more, and there are 128"),
+        ("0.9", "o.npy", "use .nc or .npz"),
+        ("high", "o.nc", "give a number"),
+    ],
+)
+def test_bands_that_cannot_be_are_refused(
+    cno, run_folder, tmp_path, inputs, confidence, target, message
+):
+    np.save(tmp_path / "in.npy", inputs)
+    words = (tmp_path / "in.npy", "--confidence", confidence, "--out", tmp_path / target)
+    outcome = cno("predict", run_folder, *words)
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert not (tmp_path / target).exists()

@@ -18,7 +18,7 @@ def test_an_operator_comes_back_as_it_was(tiny_run, tmp_path):
     operator = load(tiny_run)
     operator.save_pretrained(tmp_path / "hub")
     assert {path.name for path in (tmp_path / "hub").iterdir()} == {
-        "config.json", "model.safetensors", "README.md", "checksums.jsonl",
+        "config.json", "model.safetensors", "README.md", "checksums.jsonl", "trust.npz",
     }  # fmt: skip
     again = TrainedOperator.from_pretrained(tmp_path / "hub")
     assert again.description() == operator.description()

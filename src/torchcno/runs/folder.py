@@ -12,6 +12,7 @@ errors.npz          the relative L1 error of every sample, by split and space
 data.safetensors    fields that came from memory, not from a file
 start.safetensors   the weights that a network came with, where it was not built here
 examples.npz        some samples of each split with their predictions
+trust.npz           how far to trust its predictions: bands of errors, statistics of inputs
 resolution.json     errors on many grids, where a study measured them
 spectra.npz         spectra of truth and prediction, where a study measured them
 checksums.jsonl     the SHA-256 of these files; rows and tensors carry theirs themselves
@@ -43,6 +44,7 @@ from torchcno.runs.own import OwnData, moved
 from torchcno.runs.plain import from_plain, to_plain
 from torchcno.runs.presets import ForeignConfig, model_class
 from torchcno.runs.ranges import TrainingRange
+from torchcno.runs.trust import Trust
 from torchcno.selection import select
 from torchcno.training.augmentation import GROUPS
 from torchcno.training.checkpoint import load_into, load_tensors, refuse_infinite
@@ -96,6 +98,7 @@ class RunFolder(TrainingFolder):
         self.result_file = self.path / "result.json"
         self.errors_file = self.path / "errors.npz"
         self.examples_file = self.path / "examples.npz"
+        self.trust_file = self.path / "trust.npz"
         self.resolution_file = self.path / RESOLUTION_FILE
         self.spectra_file = self.path / SPECTRA_FILE
         self.curves = self.path / "tensorboard"
@@ -141,7 +144,8 @@ class RunFolder(TrainingFolder):
         with locked(self.path, wait):
             # What a kill left of files that only the holder of the lock writes.
             for file in (self.config_file, self.model_file, self.result_file, self.errors_file,
-                         self.examples_file, self.data_file, self.start_file):  # fmt: skip
+                         self.examples_file, self.trust_file, self.data_file,
+                         self.start_file):  # fmt: skip
                 sweep(file)
             yield True
 
@@ -321,6 +325,7 @@ class RunFolder(TrainingFolder):
         weights, _ = load_tensors(weights_path)
         refuse_infinite(weights, weights_path)
         load_into(operator.network, weights, weights_path)
+        operator.trust = self.trust()
         return operator.eval().to(device)
 
     def hash_weights(self) -> str:
@@ -372,6 +377,19 @@ class RunFolder(TrainingFolder):
         }
         write_arrays(arrays, self.examples_file)
 
+    def trust(self) -> Trust | None:
+        """How far to trust its predictions; None in folders of before this was kept."""
+        if not self.trust_file.exists():
+            return None
+        try:
+            return Trust.from_arrays(read_arrays(self.trust_file))
+        except KeyError as error:
+            raise ValueError(f"{self.trust_file} lacks {error}; remove it.") from error
+
+    def write_trust(self, trust: Trust) -> None:
+        """Keep how far to trust the operator."""
+        write_arrays(trust.to_arrays(), self.trust_file)
+
     def resolutions(self, name: str = "") -> ResolutionCurve | None:
         """The published error against the resolution; None where it was not measured."""
         if not self.resolution_file.exists():
@@ -389,6 +407,7 @@ class RunFolder(TrainingFolder):
             self.result_file: _check_result,
             self.errors_file: read_arrays,
             self.examples_file: read_arrays,
+            self.trust_file: lambda _: self.trust(),
             self.resolution_file: lambda _: self.resolutions(),
             self.spectra_file: read_arrays,
         }

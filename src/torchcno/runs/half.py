@@ -5,6 +5,7 @@ It is a run folder with all that prediction and evaluation need:
 the configuration   the run's
 the model           as it was, with the errors before and after rounding
 the weights         large ones in float16; small ones and statistics of layers as they were
+the trust           its bands of errors, calibrated anew
 """
 
 from dataclasses import replace
@@ -19,6 +20,7 @@ from torchcno.runs.config import write_tree
 from torchcno.runs.evaluate import EVALUATED, evaluate_run
 from torchcno.runs.folder import RunFolder
 from torchcno.runs.operator import pick_device
+from torchcno.runs.trust import measure_on_data
 from torchcno.training import Hardware
 from torchcno.training.checkpoint import load_into, save_tensors
 
@@ -64,12 +66,15 @@ def export_half(
                 f"half precision changes the error on {split} from {error['full']:.4g} to "
                 f"{error['half']:.4g} %, by more than a hundredth; publish the run as it is."
             )
+    here = config if data is None else replace(config, data=Path(data))
+    trust = measure_on_data(operator, here, pick_device(device))
     make_folder(target.path)
     keep_checksums(target.path)
     write_tree(plain.to_tree(), target.config_file)
     save_tensors(target.weights, weights)
     description = {**read_json(source.model_file), "relative_l1_median_percent": errors}
     write_json(description, target.model_file)
+    target.write_trust(trust)
     return errors
 
 

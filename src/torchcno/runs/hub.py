@@ -2,6 +2,7 @@
 
 config.json         what it is: model, configuration, normalisation, grid
 model.safetensors   its weights
+trust.npz           bands of its errors and statistics of its inputs, where they were measured
 README.md           the model card: what it learnt, how good it is, how to use it
 checksums.jsonl     the SHA-256 of config.json
 
@@ -45,6 +46,8 @@ def write_hub(
     keep_checksums(target.path)
     write_json({"model_type": "torchcno", **operator.description()}, target.hub_file)
     save_tensors(target.weights, operator.network.state_dict())
+    if operator.trust is not None:
+        target.write_trust(operator.trust)
     card = make_card(operator, target.hash_weights(), errors or {})
     write_atomically(target.path / "README.md", card.encode())
     return target.path

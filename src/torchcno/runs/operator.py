@@ -6,7 +6,7 @@ from functools import partial
 from importlib.metadata import version
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -15,11 +15,13 @@ from torch import Tensor, nn
 
 from torchcno.data.arrays import as_real_tensor
 from torchcno.data.normalization import Normalization
+from torchcno.evaluation.conformal import check_confidence
 from torchcno.grids import Grid
 from torchcno.operators.conditioning import as_rows, conditioning_of
 from torchcno.runs.config import FORMAT
 from torchcno.runs.plain import to_plain
 from torchcno.runs.ranges import OutOfRange, TrainingRange
+from torchcno.runs.trust import Prediction, Trust, relative_spread
 from torchcno.training.augmentation import average_over_group
 
 
@@ -53,6 +55,7 @@ class TrainedOperator(nn.Module):
             symmetry  # the group over which predictions are averaged; None: they are not
         )
         self.range = range  # of the training inputs; None: not kept
+        self.trust: Trust | None = None  # how far to trust its predictions; None: not measured
 
     def forward(
         self, u: Float[Tensor, "batch in_channel *space"], conditions: Tensor | float | None = None
@@ -74,20 +77,45 @@ class TrainedOperator(nn.Module):
             v = average_over_group(network, scaled, self.symmetry)
         return self.normalization.denormalize_outputs(v)
 
+    @overload
+    def predict(
+        self,
+        u: Tensor | np.ndarray,
+        batch_size: int = 32,
+        conditions: Tensor | float | None = None,
+        *,
+        confidence: None = None,
+    ) -> Tensor: ...
+    @overload
+    def predict(
+        self,
+        u: Tensor | np.ndarray,
+        batch_size: int = 32,
+        conditions: Tensor | float | None = None,
+        *,
+        confidence: float,
+    ) -> Prediction: ...
     @torch.inference_mode()
     def predict(
         self,
         u: Float[Tensor | np.ndarray, "sample in_channel *space"],
         batch_size: int = 32,
         conditions: Tensor | float | None = None,
-    ) -> Float[Tensor, "sample out_channel *space"]:
+        *,
+        confidence: float | None = None,
+    ) -> Float[Tensor, "sample out_channel *space"] | Prediction:
         """`forward` in evaluation mode, a batch at a time on its device; the outputs on the CPU.
+
+        With a `confidence` such as 0.9 they come with bands within which the truth lies.
 
         Inputs may be an array of NumPy, too, and of any real type: networks compute in float32.
         On CUDA its products are rounded to TF32 or not as PyTorch is set; `evaluate_run` takes the
         training's. Inputs outside the training range are an `OutOfRange` warning, outputs that are
         not finite an error.
         """
+        if confidence is not None:
+            check_confidence(confidence)
+        trust = None if confidence is None else self._measured_trust()
         u = self._checked(u)
         departures = self.range and self.range.describe_departures(u, self.grid.shape)
         if departures:
@@ -104,7 +132,31 @@ class TrainedOperator(nn.Module):
                 f"outputs hold NaN or infinite values, first in sample {bad}; its inputs are too "
                 "far from the training's, or the weights are damaged: check both."
             )
-        return v
+        if trust is None or confidence is None:
+            return v
+        spread = relative_spread(self, u, trust.bands.scale)
+        return trust.bound(v, confidence, self.grid.layout, spread)
+
+    @torch.inference_mode()
+    def ood_score(
+        self, u: Float[Tensor | np.ndarray, "sample in_channel *space"]
+    ) -> Float[Tensor, " sample"]:
+        """How unlike the training's an input is: the share of validation inputs that are less so.
+
+        Uniform on [0, 1) for inputs of the training's kind: one in twenty has 0.95 or more.
+        """
+        trust, u = self._measured_trust(), self._checked(u)
+        spread = relative_spread(self, u, trust.bands.scale)
+        return trust.inputs.scores(trust.inputs.distances_of(u, self.grid.layout, spread))
+
+    def _measured_trust(self) -> Trust:
+        """What is needed to speak of trust; where it was not kept, how to measure it."""
+        if self.trust is None:
+            raise ValueError(
+                "it was not measured how far to trust this network; measure it on the data of its "
+                "run: torchcno.calibrate(RUN), then load it again."
+            )
+        return self.trust
 
     @torch.inference_mode()
     def apply_to(

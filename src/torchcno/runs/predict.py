@@ -19,6 +19,7 @@ from torchcno.data.files import UNLOCKED, coordinates_of, reserve
 from torchcno.disk import refuse_bomb, replacing, write_atomically
 from torchcno.grids import Grid
 from torchcno.runs.operator import TrainedOperator
+from torchcno.runs.trust import Prediction
 from torchcno.selection import select
 
 
@@ -28,12 +29,16 @@ def predict_file(
     target: Path,
     batch_size: int = 32,
     how: Mapping[str, Any] | None = None,
-) -> tuple[int, ...]:
-    """Apply `operator` to the inputs in `source`, outputs to `target`; returns their shape.
+    confidence: float | None = None,
+) -> tuple[Tensor, Tensor | Prediction]:
+    """Apply `operator` to the inputs in `source`, outputs to `target`; returns both.
 
+    With a `confidence`, outputs come with their bands, and with the inputs' scores (`ood_score`).
     `how` says how the user's own files are opened (`open_stored`); None: as files of benchmarks.
     """
     write = select(WRITERS, target.suffix.lower(), "kind of output file")
+    if confidence is not None and write is write_array:
+        raise ValueError(f"{target} holds one array, and bands are several; use .nc or .npz.")
     if not source.exists():
         raise FileNotFoundError(f"{source} does not exist; name a file of inputs.")
     read: Callable[[Path], tuple[Tensor, str | None]]
@@ -49,9 +54,21 @@ def predict_file(
             f"{source} holds inputs of {problem}, and the network was trained on "
             f"{operator.problem}; give a file of that, or the bare array as a .npy file."
         )
-    outputs = operator.predict(inputs, batch_size)
-    write(target, outputs, operator.grid.resized(*outputs.shape[2:]))
-    return tuple(outputs.shape)
+    if confidence is None:
+        outputs = operator.predict(inputs, batch_size)
+        write(target, {"output": outputs}, operator.grid.resized(*outputs.shape[2:]))
+        return inputs, outputs
+    found = operator.predict(inputs, batch_size, confidence=confidence)
+    named = {
+        "output": found.value,
+        "half_width": found.half_width,
+        "half_width_everywhere": found.half_width_everywhere,
+        "relative_error_bound": found.relative_error,
+        "ood_score": operator.ood_score(inputs).float(),
+    }
+    grid = operator.grid.resized(*found.value.shape[2:])
+    write(target, named, grid, {"confidence": confidence})
+    return inputs, found
 
 
 def read_own(path: Path, how: Mapping[str, Any]) -> tuple[Tensor, None]:
@@ -102,18 +119,36 @@ def real_fields(array: np.ndarray, path: Path) -> Tensor:
     return torch.from_numpy(array.astype(np.float32))
 
 
-def write_array(path: Path, outputs: Tensor, grid: Grid) -> None:
-    """`outputs` as a .npy file."""
+def write_array(
+    path: Path, found: Mapping[str, Tensor], grid: Grid, notes: Mapping[str, float] = {}
+) -> None:
+    """The outputs of `found` as a .npy file."""
     buffer = io.BytesIO()
-    np.save(buffer, outputs.numpy())
+    np.save(buffer, found["output"].numpy())
     write_atomically(path, buffer.getvalue())
 
 
-def write_dataset(path: Path, outputs: Tensor, grid: Grid) -> None:
-    """`outputs` as the variable `output` of a NetCDF file, with the coordinates of `grid`."""
+def write_archive(
+    path: Path, found: Mapping[str, Tensor], grid: Grid, notes: Mapping[str, float] = {}
+) -> None:
+    """All of `found` as a .npz file."""
+    buffer = io.BytesIO()
+    named = {name: one.numpy() for name, one in found.items()}
+    np.savez_compressed(buffer, **named, **{k: np.array(v) for k, v in notes.items()})  # type: ignore[arg-type]
+    write_atomically(path, buffer.getvalue())
+
+
+def write_dataset(
+    path: Path, found: Mapping[str, Tensor], grid: Grid, notes: Mapping[str, float] = {}
+) -> None:
+    """`found` as the variables of a NetCDF file, with the coordinates of `grid`."""
     space = coordinates_of(grid)
-    variables = {"output": (("sample", "output_channel", *space), outputs.numpy())}
-    write_groups(path, {"/": xarray.Dataset(variables, space)})
+    axes = ("sample", "output_channel", *space)
+    variables = {
+        name: (axes[: one.ndim], one.numpy(), {"long_name": MEANINGS.get(name, name)})
+        for name, one in found.items()
+    }
+    write_groups(path, {"/": xarray.Dataset(variables, space, notes)})
 
 
 def write_groups(path: Path, groups: Mapping[str, xarray.Dataset]) -> None:
@@ -132,4 +167,14 @@ def write_groups(path: Path, groups: Mapping[str, xarray.Dataset]) -> None:
 
 
 READERS = {".npy": read_array, ".nc": read_dataset}
-WRITERS = {".npy": write_array, ".nc": write_dataset}
+WRITERS: dict[str, Callable[..., None]] = {
+    ".npy": write_array,
+    ".npz": write_archive,
+    ".nc": write_dataset,
+}
+MEANINGS = {  # of variables beside `output`
+    "half_width": "truth within output +- this at a share `confidence` of the points, on average",
+    "half_width_everywhere": "truth within output +- this at all points, with `confidence`",
+    "relative_error_bound": "relative L1 error is at most this, with `confidence`",
+    "ood_score": "share of validation inputs that are less unlike the training",
+}

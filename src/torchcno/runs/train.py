@@ -41,6 +41,7 @@ from torchcno.runs.own import (
 )
 from torchcno.runs.presets import is_foreign, model_class, parameter_count
 from torchcno.runs.ranges import TrainingRange
+from torchcno.runs.trust import measure_trust
 from torchcno.runs.verdict import judge
 from torchcno.runs.watching import NO_ONE, Watch, show_training, show_verdict
 from torchcno.sizes import refuse_without_memory
@@ -157,7 +158,9 @@ def train_task(
         inference = inference_time(operator, evaluations[0].fields.inputs, repeats=5)
         ood = next((one for one in evaluations if one.split == "ood"), None)
         verdict = judge(operator, known, task.load("val"), evaluations[0], ood, task.mask)
+        operator.trust = measure_trust(operator, known, task.load("val"), task.mask)
     folder.write_evidence(evaluations, task.mask)
+    folder.write_trust(operator.trust)
     training, count = asdict(outcome), count_parameters(operator.network)
     # Whoever compares times by the device's name takes none that are of several.
     devices = dict.fromkeys([*training.pop("devices"), device_name(device)])

@@ -1,0 +1,219 @@
+"""Is an input like those of the training? A distance in features, and its rank among known inputs.
+
+Features are of three kinds, so that a large distance says why:
+
+    spectrum   log10 of the share of energy in bands of wavenumbers, and of slopes
+    values     mean, size and extremes
+    places     means over a coarse grid of blocks
+
+Their mean and covariance are those of training inputs. The distance of a kind is Mahalanobis'. The
+rank is among validation inputs, which the statistics do not know: for a new input drawn like them
+the score is uniform, and above 1 − α with probability α or less.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from torchcno.evaluation.spectra import coefficients, wavenumbers
+from torchcno.grids import Layouts, layout_of_axes
+
+Fields = Float[Tensor, "sample channel *space"]
+
+BANDS = (0.5, 1.5, 2.5, 3.5, 5.0, 7.0, 10.0, 14.0, 20.0, 28.0, 40.0, 56.0, 80.0, 112.0, 160.0)
+LEAST_SHARE = 1e-8  # of a band: less is taken for rounding
+LEAST_DEVIATION = 0.02  # of a feature: constants of the training leave new inputs some room
+BLOCKS = {1: 8, 2: 4, 3: 2}  # per axis, by the number of axes
+TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The training's statistics of one kind of features: z = (x − mean) W has identity covariance.
+
+    With few samples the correlations are shrunk towards none.
+    """
+
+    mean: Float[Tensor, " feature"]
+    whitening: Float[Tensor, "feature feature"]
+
+    @classmethod
+    def of(cls, x: Float[Tensor, "sample feature"]) -> "Kind":
+        """The statistics of training features."""
+        n, count = x.shape
+        mean, deviation = x.mean(0), x.std(0, correction=0).clamp(min=LEAST_DEVIATION)
+        z = (x - mean) / deviation
+        shrinkage = max(0.02, count / (count + n))
+        matrix = (1 - shrinkage) * (z.T @ z / n) + shrinkage * torch.eye(count).to(z)
+        values, vectors = torch.linalg.eigh(matrix)
+        root = vectors / values.sqrt() @ vectors.T
+        return cls(mean, root / deviation[:, None])
+
+    def distance(self, x: Float[Tensor, "sample feature"]) -> Float[Tensor, " sample"]:
+        """Mahalanobis' distance, over the root of the number of features."""
+        z = (x - self.mean.to(x)) @ self.whitening.to(x)
+        return z.square().mean(1).sqrt()
+
+
+@dataclass(frozen=True)
+class KnownInputs:
+    """What the training inputs were like, and how far from them validation inputs lie."""
+
+    kinds: Mapping[str, Kind]
+    distances: Mapping[str, Float[Tensor, " sample"]]  # of validation inputs, by kind
+    unit: Float[Tensor, " channel"]  # root mean square of the training's values
+    shape: tuple[int, ...]  # of the training's grid
+
+    @classmethod
+    def of(
+        cls, train: Fields, val: Float[Tensor, "other channel *space"], layout: Layouts
+    ) -> "KnownInputs":
+        """From training inputs the statistics, from validation inputs the ranks."""
+        unit = train.double().square().transpose(0, 1).flatten(1).mean(1).sqrt().clamp(min=TINY)
+        shape = tuple(train.shape[2:])
+        kinds = {k: Kind.of(x) for k, x in features(train, unit, shape, layout).items()}
+        there = features(val, unit, shape, layout)
+        return cls(kinds, {k: one.distance(there[k]) for k, one in kinds.items()}, unit, shape)
+
+    def distances_of(
+        self, u: Fields, layout: Layouts, spread: Float[Tensor, " sample"] | None = None
+    ) -> dict[str, Float[Tensor, " sample"]]:
+        """How far `u` lies from the training's inputs, by kind; `spread` is an ensemble's."""
+        found = features(u, self.unit.to(u.device), self.shape, layout)
+        distances = {kind: one.distance(found[kind]) for kind, one in self.kinds.items()}
+        if "spread" in self.distances:
+            if spread is None:
+                raise ValueError("these statistics are of an ensemble; give its spread.")
+            distances["spread"] = spread.double()
+        return distances
+
+    def with_spread(self, spread: Float[Tensor, " sample"]) -> "KnownInputs":
+        """The same, with an ensemble's spread on validation inputs as one more kind."""
+        return KnownInputs(
+            self.kinds, {**self.distances, "spread": spread.double()}, self.unit, self.shape
+        )
+
+    def combine(self, distances: Mapping[str, Tensor]) -> Float[Tensor, " sample"]:
+        """One number an input: the largest over kinds of log distance, standardised by validation.
+
+        An input that is unlike in one way is unlike.
+        """
+        standard = []
+        for kind, known in self.distances.items():
+            logs = known.clamp(min=TINY).log()
+            deviation = logs.std(correction=0).clamp(min=LEAST_DEVIATION)
+            there = distances[kind].clamp(min=TINY).log()
+            standard.append((there - logs.mean().to(there)) / deviation.to(there))
+        return torch.stack(standard).amax(0)
+
+    def scores(self, distances: Mapping[str, Tensor]) -> Float[Tensor, " sample"]:
+        """The share of validation inputs that are less far: 1 − (1 + #{known ≥ new}) / (n + 1)."""
+        known = self.combine(self.distances).sort().values
+        there = self.combine(distances).cpu()
+        farther = len(known) - torch.searchsorted(known, there.contiguous())
+        return 1 - (1 + farther.double()) / (len(known) + 1)
+
+    def farthest_kind(self, distances: Mapping[str, Tensor]) -> list[str]:
+        """Why each input is unlike the known ones: the kind with the largest part in its score."""
+        one = {k: KnownInputs({}, {k: v}, self.unit, self.shape) for k, v in self.distances.items()}
+        parts = torch.stack([known.combine(distances) for known in one.values()])
+        names = list(one)
+        return [names[i] for i in parts.argmax(0).tolist()]
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """For a file."""
+        arrays = {"unit": self.unit, "shape": torch.tensor(self.shape)}
+        for name, kind in self.kinds.items():
+            arrays[f"{name}/mean"], arrays[f"{name}/whitening"] = kind.mean, kind.whitening
+        for name, known in self.distances.items():
+            arrays[f"{name}/distances"] = known
+        return {name: one.cpu().numpy() for name, one in arrays.items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "KnownInputs":
+        """The inverse of `to_arrays`."""
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        kinds = {
+            name.removesuffix("/mean"): Kind(mean, tensors[name.replace("/mean", "/whitening")])
+            for name, mean in tensors.items()
+            if name.endswith("/mean")
+        }
+        end = "/distances"
+        known = {name.removesuffix(end): d for name, d in tensors.items() if name.endswith(end)}
+        return cls(kinds, known, tensors["unit"], tuple(tensors["shape"].tolist()))
+
+
+def features(
+    u: Fields, unit: Float[Tensor, " channel"], shape: tuple[int, ...], layout: Layouts
+) -> dict[str, Float[Tensor, "sample feature"]]:
+    """The features of each input by kind, in float64, alike on every grid.
+
+    `unit` is the size of each channel in the training, `shape` the training's grid.
+    """
+    u = u.double() / unit.double().to(u.device).reshape(-1, *[1] * (u.ndim - 2))
+    flat = u.flatten(2)
+    mean, deviation = flat.mean(2), flat.std(2, correction=0).clamp(min=1e-6)
+    extremes = ((flat.amax(2) - mean) / deviation, (mean - flat.amin(2)) / deviation)
+    values = torch.cat([mean, deviation.log10(), *(one.log1p() for one in extremes)], 1)
+    axes = range(2, u.ndim)
+    slopes = [u.diff(dim=axis).mul(u.shape[axis]).square().flatten(2).mean(2) for axis in axes]
+    slopes = [(s.sqrt() / deviation).clamp(min=1e-3).log10() for s in slopes]
+    blocks = pooled(u, BLOCKS.get(len(shape), 2)).flatten(1)
+    spectrum = torch.cat([band_shares(u, shape, layout), *slopes], 1)
+    return {"spectrum": spectrum, "values": values, "places": blocks}
+
+
+def pooled(u: Fields, blocks: int) -> Float[Tensor, "sample channel *blocks"]:
+    """Means over so many blocks per axis."""
+    pool = {1: functional.adaptive_avg_pool1d, 2: functional.adaptive_avg_pool2d,
+            3: functional.adaptive_avg_pool3d}  # fmt: skip
+    means: Tensor = pool[u.ndim - 2](u, blocks)
+    return means
+
+
+def band_shares(
+    u: Fields, shape: tuple[int, ...], layout: Layouts
+) -> Float[Tensor, "sample feature"]:
+    """log10 of the share of energy in each of `BANDS`, the last of what a training grid has not."""
+    energy = coefficients(u, layout).abs().square()
+    layouts = layout_of_axes(layout, len(shape))
+    meshes, beyond = [], torch.zeros(energy.shape[2:], dtype=torch.bool)
+    for axis, (n, trained, one) in enumerate(zip(u.shape[2:], shape, layouts, strict=True)):
+        k = wavenumbers(n, one).abs().reshape([-1 if i == axis else 1 for i in range(len(shape))])
+        meshes.append(k)
+        beyond = beyond | (k > wavenumbers(trained, one).abs().max())
+    length = sum(k.square() for k in meshes).sqrt().expand(energy.shape[2:])  # type: ignore[union-attr]
+    highest = math.sqrt(sum(float(wavenumbers(n, one).max()) ** 2 for n, one in
+                            zip(shape, layouts, strict=True)))  # fmt: skip
+    edges = [edge for edge in BANDS if edge < highest] + [math.inf]
+    bands = [(length >= low) & (length < high) & ~beyond for low, high in pairwise(edges)]
+    shares = [
+        energy.flatten(2) @ band.flatten().double().to(energy.device) for band in (*bands, beyond)
+    ]
+    total = sum(shares).clamp(min=TINY)  # type: ignore[union-attr]
+    logs = [(share / total + LEAST_SHARE).log10() for share in shares]
+    return torch.stack(logs, 2).flatten(1)
+
+
+def auroc(inside: Float[Tensor, " sample"], outside: Float[Tensor, " other"]) -> float:
+    """P(a score outside > a score inside), ties by half: 1 where they are apart, ½ if alike."""
+    if not len(inside) or not len(outside):
+        raise ValueError("AUROC needs scores of both kinds; give one or more of each.")
+    known = inside.double().cpu().sort().values
+    there = outside.double().cpu().contiguous()
+    below = torch.searchsorted(known, there)
+    tied = torch.searchsorted(known, there, right=True) - below
+    return float((below + 0.5 * tied).mean() / len(known))
+
+
+def detection_rate(scores: Float[Tensor, " sample"], alarm: float = 0.05) -> float:
+    """The share of scores that raise an alarm which one in 1/`alarm` known inputs would raise."""
+    return float((scores >= 1 - alarm).double().mean())
