@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torchcno.models import MODELS
     from torchcno.models.cno import CNO, CNOConfig
     from torchcno.models.official import from_official
+    from torchcno.models.official_time import from_official_time_dependent
     from torchcno.operators.filters import Ideal, Nearest, WindowedSinc
     from torchcno.operators.inference import for_inference
     from torchcno.problems import PROBLEMS, Problem
@@ -62,6 +63,7 @@ _HOMES = {
     "evaluate_run": "runs.evaluate",
     "for_inference": "operators.inference",
     "from_official": "models.official",
+    "from_official_time_dependent": "models.official_time",
     "generate": "data.generate",
     "load": "runs.folder",
     "load_pretrained": "runs.pretrained",

@@ -1,6 +1,6 @@
 """The Convolutional Neural Operator: an operator U-Net on band-limited functions."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, get_args
@@ -39,8 +39,43 @@ _CLASSIC = {"filter", "activation_upsampling", "boundary", "activation", "norm",
             "lift_width", "conditioning"}  # fmt: skip
 
 
+Size = tuple[int, ...]  # points per axis
+
+
+class Pyramid:
+    """Channels and grids of the levels of an operator U-Net; level 0 is the finest."""
+
+    size: Size
+    out_size: Size | None
+    levels: int
+    width: int
+    skip_blocks: int
+    neck_blocks: int
+
+    def channels(self, level: int) -> int:
+        """Channels at a level: d_e/2, d_e, 2 d_e, … 2^(M−1) d_e."""
+        return self.width * 2**level // 2
+
+    def joined_channels(self, level: int) -> int:
+        """What a level of the decoder reads: from below and from across; the lowest the neck."""
+        return self.channels(level) * (1 if level == self.levels else 2)
+
+    def sizes(self, level: int) -> tuple[int, ...]:
+        """Points per axis at a level of the encoder."""
+        return tuple(n // 2**level for n in self.size)
+
+    def out_sizes(self, level: int) -> tuple[int, ...]:
+        """Points per axis at a level of the decoder."""
+        return tuple(n // 2**level for n in self.out_size or self.size)
+
+    def check_divisible(self) -> None:
+        """Refuse sizes that cannot be halved as often as there are levels."""
+        for field in ("size", "out_size"):
+            _check_divisible(field, getattr(self, field), self.levels)
+
+
 @dataclass(frozen=True)
-class CNOConfig:
+class CNOConfig(Pyramid):
     """Settings of a convolutional neural operator (CNO), with the paper's symbols in brackets."""
 
     in_channels: int = option(1, "channels of the input (d_X)", least=1)
@@ -93,8 +128,7 @@ class CNOConfig:
         object.__setattr__(self, "boundary", shortened(boundary_of_axes(self.boundary, dims)))
         object.__setattr__(self, "layout", shortened(layout_of_axes(self.layout, dims)))
         check_options(self)
-        for field in ("size", "out_size"):
-            _check_divisible(field, getattr(self, field), self.levels)
+        self.check_divisible()
 
     @classmethod
     def classic(cls, **fields: Any) -> "CNOConfig":
@@ -106,22 +140,6 @@ class CNOConfig:
                 f"leave that out, or use {cls.__name__}(...), which takes all fields."
             )
         return cls(**fields)
-
-    def channels(self, level: int) -> int:
-        """Channels at a level: d_e/2, d_e, 2 d_e, … 2^(M−1) d_e."""
-        return self.width * 2**level // 2
-
-    def joined_channels(self, level: int) -> int:
-        """What a level of the decoder reads: from below and from across; the lowest the neck."""
-        return self.channels(level) * (1 if level == self.levels else 2)
-
-    def sizes(self, level: int) -> tuple[int, ...]:
-        """Points per axis at a level of the encoder."""
-        return tuple(n // 2**level for n in self.size)
-
-    def out_sizes(self, level: int) -> tuple[int, ...]:
-        """Points per axis at a level of the decoder."""
-        return tuple(n // 2**level for n in self.out_size or self.size)
 
 
 def _check_divisible(field: str, size: tuple[int, ...] | None, levels: int) -> None:
@@ -142,13 +160,12 @@ class Residual(nn.Module):
 
     BLOCKS: ClassVar = (("convolution1", "norm1", "activation"), ("convolution2", "norm2", None))
 
-    def __init__(self, config: CNOConfig, channels: int, size: tuple[int, ...]) -> None:
+    def __init__(
+        self, convolutions: Sequence[Convolution], norms: Sequence[nn.Module], activation: nn.Module
+    ) -> None:
         super().__init__()
-        self.convolution1 = _convolution(config, channels, channels)
-        self.norm1 = _norm(config, channels)
-        self.activation = _activation(config, channels, size, size)
-        self.convolution2 = _convolution(config, channels, channels)
-        self.norm2 = _norm(config, channels)
+        self.convolution1, self.norm1, self.activation = convolutions[0], norms[0], activation
+        self.convolution2, self.norm2 = convolutions[1], norms[1]
 
     def forward(
         self, v: Float[Tensor, "batch channel *space"], modulations: Modulations | None = None
@@ -174,17 +191,77 @@ class Perceptron(nn.Module):
 
     BLOCKS: ClassVar = (("convolution1", None, "activation"), ("convolution2", None, None))
 
-    def __init__(self, config: CNOConfig, channels: tuple[int, int], size: tuple[int, ...]) -> None:
+    def __init__(self, first: Convolution, activation: nn.Module, last: Convolution) -> None:
         super().__init__()
-        self.convolution1 = _convolution(config, channels[0], config.lift_width)
-        self.activation = _activation(config, config.lift_width, size, size)
-        self.convolution2 = _convolution(config, config.lift_width, channels[1])
+        self.convolution1, self.activation, self.convolution2 = first, activation, last
 
     def forward(self, v: Float[Tensor, "batch channel *space"]) -> Tensor:
         return compose(compose(v, self.convolution1, Σ=self.activation), self.convolution2)
 
 
-class CNO(nn.Module):
+@dataclass(frozen=True)
+class Parts:
+    """What the blocks of an operator U-Net are made of."""
+
+    convolution: Callable[[int, int], Convolution]  # of channels in and out
+    norm: Callable[[int, Size], nn.Module]  # of channels and points per axis
+    activation: Callable[[int, Size, Size], nn.Module]  # of channels, points in and out
+    lift_width: int
+
+    def block(self, channels: tuple[int, int], size_in: Size, size_out: Size) -> Block:
+        """Σ ∘ norm ∘ K."""
+        return Block(
+            self.convolution(*channels),
+            self.norm(channels[1], size_in),
+            self.activation(channels[1], size_in, size_out),
+        )
+
+    def residuals(self, channels: int, size: Size, count: int) -> Residuals:
+        """`count` residual blocks."""
+        return Residuals(
+            *(
+                Residual(
+                    [self.convolution(channels, channels) for _ in range(2)],
+                    [self.norm(channels, size) for _ in range(2)],
+                    self.activation(channels, size, size),
+                )
+                for _ in range(count)
+            )
+        )
+
+    def perceptron(self, channels: tuple[int, int], size: Size) -> Perceptron:
+        """The lifting, or the projection."""
+        return Perceptron(
+            self.convolution(channels[0], self.lift_width),
+            self.activation(self.lift_width, size, size),
+            self.convolution(self.lift_width, channels[1]),
+        )
+
+
+class OperatorUNet(nn.Module):
+    """The blocks of an operator U-Net, level by level; a subclass joins them."""
+
+    def __init__(self, shape: Pyramid, parts: Parts, channels: tuple[int, int]) -> None:
+        super().__init__()
+        c, s, t, M = shape.channels, shape.sizes, shape.out_sizes, shape.levels
+        wide = [shape.joined_channels(level) for level in range(M + 1)]
+        self.lift = parts.perceptron((channels[0], c(0)), s(0))
+        self.encoder = nn.ModuleList(
+            parts.block((c(k), c(k + 1)), s(k), s(k + 1)) for k in range(M)
+        )
+        self.skip = nn.ModuleList(parts.residuals(c(k), s(k), shape.skip_blocks) for k in range(M))
+        self.neck = parts.residuals(c(M), s(M), shape.neck_blocks)
+        self.expansion = nn.ModuleList(parts.block((c(k), c(k)), s(k), t(k)) for k in range(M + 1))
+        self.invariant = nn.ModuleList(
+            parts.block((wide[k], wide[k]), t(k), t(k)) for k in range(1, M + 1)
+        )
+        self.decoder = nn.ModuleList(
+            parts.block((wide[k], c(k - 1)), t(k), t(k - 1)) for k in range(1, M + 1)
+        )
+        self.project = parts.perceptron((wide[0], channels[1]), t(0))
+
+
+class CNO(OperatorUNet):
     """G = Q ∘ P_L ∘ Σ_L ∘ K_L ∘ … ∘ P_1 ∘ Σ_1 ∘ K_1 ∘ P as an operator U-Net (Eq. (CNO), figure 1).
 
         x_0 = lift(u)                                    level 0 is the finest, M the coarsest
@@ -202,29 +279,8 @@ class CNO(nn.Module):
     HALF_FIELDS: ClassVar = True  # fields in float16 cost it no accuracy (docs/performance.md)
 
     def __init__(self, config: CNOConfig) -> None:
-        super().__init__()
+        super().__init__(config, _parts(config), (config.in_channels, config.out_channels))
         self.config = config
-        c, s, t, M = config.channels, config.sizes, config.out_sizes, config.levels
-        wide = [config.joined_channels(level) for level in range(M + 1)]
-        self.lift = Perceptron(config, (config.in_channels, c(0)), s(0))
-        self.encoder = nn.ModuleList(
-            _block(config, (c(k), c(k + 1)), s(k), s(k + 1)) for k in range(M)
-        )
-        self.skip = nn.ModuleList(
-            Residuals(*(Residual(config, c(k), s(k)) for _ in range(config.skip_blocks)))
-            for k in range(M)
-        )
-        self.neck = Residuals(*(Residual(config, c(M), s(M)) for _ in range(config.neck_blocks)))
-        self.expansion = nn.ModuleList(
-            _block(config, (c(k), c(k)), s(k), t(k)) for k in range(M + 1)
-        )
-        self.invariant = nn.ModuleList(
-            _block(config, (wide[k], wide[k]), t(k), t(k)) for k in range(1, M + 1)
-        )
-        self.decoder = nn.ModuleList(
-            _block(config, (wide[k], c(k - 1)), t(k), t(k - 1)) for k in range(1, M + 1)
-        )
-        self.project = Perceptron(config, (wide[0], config.out_channels), t(0))
         if config.conditioning:
             self.conditioner = Conditioner(len(config.conditioning), self._widths())
         lay_channels_last(self)  # where it is faster (results/bench-cpu.json)
@@ -283,31 +339,17 @@ class CNO(nn.Module):
         return self.project(y)
 
 
-def _block(
-    config: CNOConfig,
-    channels: tuple[int, int],
-    size_in: tuple[int, ...],
-    size_out: tuple[int, ...],
-) -> Block:
-    return Block(
-        _convolution(config, *channels),
-        _norm(config, channels[1]),
-        _activation(config, channels[1], size_in, size_out),
+def _parts(config: CNOConfig) -> Parts:
+    dims = len(config.size)
+    return Parts(
+        convolution=lambda a, b: Convolution(a, b, config.kernel_size, dims, config.boundary),
+        norm=lambda channels, size: NORMS[config.norm](dims, channels),
+        activation=partial(_activation, config),
+        lift_width=config.lift_width,
     )
 
 
-def _convolution(config: CNOConfig, in_channels: int, out_channels: int) -> Convolution:
-    dims = len(config.size)
-    return Convolution(in_channels, out_channels, config.kernel_size, dims, config.boundary)
-
-
-def _norm(config: CNOConfig, channels: int) -> nn.Module:
-    return NORMS[config.norm](len(config.size), channels)
-
-
-def _activation(
-    config: CNOConfig, channels: int, size_in: tuple[int, ...], size_out: tuple[int, ...]
-) -> nn.Module:
+def _activation(config: CNOConfig, channels: int, size_in: Size, size_out: Size) -> nn.Module:
     if isinstance(config.filter, Nearest):
         return PointwiseActivation(channels, size_in, size_out, config.activation)
     return Activation(

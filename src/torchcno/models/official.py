@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchcno.models.cno import CNO, CNOConfig
+from torchcno.models.cno import CNO, CNOConfig, Pyramid
 from torchcno.operators.filters import WindowedSinc, fir_taps
 
 _BLOCKS = {"ED_expansion": "expansion", "encoder": "encoder"}
@@ -38,11 +38,13 @@ def from_official(
             "reproduced; lrelu_upsampling has to be even, or filter_size odd."
         )
     filter = WindowedSinc(filter_size, half_width_mult, cutoff_den)
-    _check_filters(weights, filter, lrelu_upsampling)
+    check_filters(weights, filter, lrelu_upsampling)
     config = _config(weights, size, filter, lrelu_upsampling)
     model = CNO(config).to(weights["lift.convolution.weight"].dtype)
     renamed = {
-        new: value for name, value in weights.items() if (new := _renamed(name, config)) is not None
+        new: value
+        for name, value in weights.items()
+        if (new := rename_weight(name, config)) is not None
     }
     model.load_state_dict(renamed)
     return model
@@ -62,12 +64,12 @@ def _config(
                 f"without a prefix. Found: {', '.join(list(weights)[:3])}, …"
             )
     lift_width, in_channels, kernel_size, *other = weights[lift].shape
-    levels = _count(weights, r"encoder\.(\d+)\.")
+    levels = count_numbers(weights, r"encoder\.(\d+)\.")
     width = len(weights["encoder.0.convolution.weight"])
     neck_width = 2 ** (levels - 1) * width
     residual = [
         len(weights[f"res_nets.{n}.convolution1.weight"])
-        for n in range(_count(weights, r"res_nets\.(\d+)\."))
+        for n in range(count_numbers(weights, r"res_nets\.(\d+)\."))
     ]
     return CNOConfig(
         in_channels=in_channels,
@@ -87,11 +89,12 @@ def _config(
     )
 
 
-def _count(weights: Mapping[str, Tensor], pattern: str) -> int:
+def count_numbers(weights: Mapping[str, Tensor], pattern: str) -> int:
+    """How many different numbers the names have in the group of `pattern`."""
     return len({match[1] for name in weights if (match := re.match(pattern, name))})
 
 
-def _renamed(name: str, config: CNOConfig) -> str | None:
+def rename_weight(name: str, config: Pyramid) -> str | None:
     """Our name of a weight; None for filters, which are made anew, and the block never called."""
     if name.endswith(_FILTERS):
         return None
@@ -101,6 +104,8 @@ def _renamed(name: str, config: CNOConfig) -> str | None:
         rest = re.sub(r"^convolution\.", "convolution2.", rest)
         rest = re.sub(r"^inter_CNOBlock\.convolution\.", "convolution1.", rest)
         return f"{group}.{rest.removeprefix('inter_CNOBlock.')}"
+    if group not in (*_BLOCKS, *_STAGES, "res_nets"):
+        raise ValueError(f"{name!r} is no weight of the authors' CNO.")
     number, _, rest = rest.partition(".")
     n = int(number)
     if group in _BLOCKS:
@@ -108,8 +113,6 @@ def _renamed(name: str, config: CNOConfig) -> str | None:
     if group in _STAGES:  # theirs count from the coarsest level, ours from the finest
         level = config.levels - 1 - n
         return f"{_STAGES[group]}.{level}.{rest}" if level >= 0 else None
-    if group != "res_nets":
-        raise ValueError(f"{name!r} is no weight of the authors' CNO.")
     on_skips = config.levels * config.skip_blocks
     if n < on_skips:
         return f"skip.{n // config.skip_blocks}.{n % config.skip_blocks}.{rest}"
@@ -117,7 +120,12 @@ def _renamed(name: str, config: CNOConfig) -> str | None:
     return f"neck.{on_skips + config.neck_blocks - 1 - n}.{rest}"
 
 
-def _check_filters(weights: Mapping[str, Tensor], filter: WindowedSinc, upsampling: int) -> None:
+def check_filters(
+    weights: Mapping[str, Tensor],
+    filter: WindowedSinc,
+    upsampling: int,
+    remedy: str = "pass filter_size, half_width_mult, cutoff_den, lrelu_upsampling as in training",
+) -> None:
     """Weights that carry their filters must have been trained with the ones that are to be used."""
     carried = weights.get("lift.inter_CNOBlock.activation.up_filter")
     if carried is None or upsampling == 1:
@@ -126,6 +134,5 @@ def _check_filters(weights: Mapping[str, Tensor], filter: WindowedSinc, upsampli
     if carried.shape != expected.shape or not torch.allclose(carried.double(), expected, atol=1e-6):
         raise ValueError(
             f"the weights come with a filter of {len(carried)} taps that {filter} with "
-            f"lrelu_upsampling={upsampling} does not give; pass filter_size, half_width_mult, "
-            "cutoff_den and lrelu_upsampling as in training."
+            f"lrelu_upsampling={upsampling} does not give; {remedy}."
         )

@@ -10,11 +10,13 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from torchcno.operators.activation import Activation
 from torchcno.operators.block import NOTHING
-from torchcno.operators.conditioning import Conditioner
+from torchcno.operators.conditioning import is_conditioned
 from torchcno.operators.convolution import Convolution
 from torchcno.operators.fused.prepared import PreparedActivation, PreparedConvolution
 
 Network = TypeVar("Network", bound=nn.Module)
+
+_FOLDED = (_BatchNorm, nn.Identity)  # norms that are a scale and a shift in evaluation mode
 
 
 def for_inference(network: Network) -> Network:
@@ -30,11 +32,14 @@ def for_inference(network: Network) -> Network:
     behind them.
     """
     prepared = copy.deepcopy(network).eval().requires_grad_(False)
-    conditioned = any(isinstance(module, Conditioner) for module in prepared.modules())
+    conditioned = any(map(is_conditioned, prepared.modules()))
     for module in list(prepared.modules()):
         for convolution, norm, activation in getattr(module, "BLOCKS", ()):
-            modulated = conditioned and norm is not None
-            _prepare(module, convolution, norm, None if modulated else activation)
+            if norm is not None and not isinstance(getattr(module, norm), _FOLDED):
+                norm = activation = None  # the field itself decides what this norm does
+            elif norm is not None and conditioned:
+                activation = None
+            _prepare(module, convolution, norm, activation)
         if isinstance(module, nn.Sequential):
             _fold_neighbours(module)
     return prepared
