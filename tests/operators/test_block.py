@@ -1,6 +1,7 @@
 """A block is its three parts, by whichever way it is computed."""
 
 import copy
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
@@ -19,7 +20,11 @@ def by_parts(v: Tensor, K: nn.Module, norm: nn.Module, Σ: nn.Module | None = No
 def block(boundary: str = "zero") -> Block:
     torch.manual_seed(0)
     activation = Activation(3, (8, 8), (16, 16), "leaky_relu", WindowedSinc(), boundary, 2)
-    return Block(Convolution(2, 3, 3, 2, boundary), nn.BatchNorm2d(3), activation)
+    norm = nn.BatchNorm2d(3)
+    for vector in (norm.running_mean, norm.weight.data, norm.bias.data, activation.bias.data):
+        vector.normal_()
+    norm.running_var.uniform_(0.5, 2.0)
+    return Block(Convolution(2, 3, 3, 2, boundary), norm, activation)
 
 
 def field() -> Tensor:
@@ -39,6 +44,24 @@ def test_a_block_is_its_three_parts(boundary, training):
         results.append([y.detach(), *gradients, *layer.buffers()])
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_norm_that_keeps_its_statistics_makes_no_pass_in_training(beside, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    whole = block().double().train()
+    whole.norm.eval()
+    parts, results = copy.deepcopy(whole), []
+    before = copy.deepcopy(list(whole.buffers()))
+    for layer, way in ((parts, lambda v: by_parts(v, *parts.children())), (whole, whole)):
+        with streams.aside(layer) if beside else nullcontext():
+            y = way(field().double())
+            y.square().sum().backward()
+        results.append([y, *(parameter.grad for parameter in layer.parameters())])
+        monkeypatch.setattr(nn.BatchNorm2d, "forward", lambda *_: pytest.fail("a pass"))
+    for theirs, ours in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
+    assert all(map(torch.equal, before, whole.buffers()))
 
 
 def test_whoever_has_a_hook_in_a_part_sees_it_at_work():

@@ -4,7 +4,7 @@ import copy
 from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
@@ -12,6 +12,7 @@ from torchcno.operators.activation import Activation
 from torchcno.operators.block import NOTHING
 from torchcno.operators.conditioning import is_conditioned
 from torchcno.operators.convolution import Convolution
+from torchcno.operators.fused.block import fold
 from torchcno.operators.fused.prepared import PreparedActivation, PreparedConvolution
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -52,26 +53,13 @@ def _prepare(module: nn.Module, convolution: str, norm: str | None, activation: 
         return
     weight, bias = kernel.weight.detach(), kernel.bias.detach()
     if norm is not None:
-        scale, shift = _scale_and_shift(getattr(module, norm), bias)
-        weight = weight * scale.view(-1, *[1] * (weight.ndim - 1))
-        bias = bias * scale + shift
+        weight, bias = fold(kernel, getattr(module, norm))
         setattr(module, norm, NOTHING)
     if activation is not None and isinstance(sigma := getattr(module, activation), Activation):
         bias = bias + sigma.bias
         sigma.bias.zero_()
         setattr(module, activation, PreparedActivation(sigma))
     setattr(module, convolution, PreparedConvolution(weight, bias, kernel.boundaries))
-
-
-def _scale_and_shift(norm: nn.Module, like: Tensor) -> tuple[Tensor, Tensor]:
-    """What batch norm does to a channel by its running statistics; one and zero for no norm."""
-    if not isinstance(norm, _BatchNorm):
-        return torch.ones_like(like), torch.zeros_like(like)
-    mean, variance = norm.running_mean, norm.running_var
-    if mean is None or variance is None:
-        raise ValueError("a batch norm keeps no statistics; use track_running_stats=True.")
-    scale = (variance + norm.eps).rsqrt() * (1 if norm.weight is None else norm.weight)
-    return scale, (0 if norm.bias is None else norm.bias) - mean * scale
 
 
 def _fold_neighbours(sequence: nn.Sequential) -> None:

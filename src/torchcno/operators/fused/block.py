@@ -10,7 +10,7 @@ from torchcno.operators.activation import Activation
 from torchcno.operators.conditioning import Modulation, modulate
 from torchcno.operators.convolution import Convolution
 from torchcno.operators.fused import choice
-from torchcno.operators.fused.convolution import convolve
+from torchcno.operators.fused.convolution import convolve, convolve_by
 from torchcno.operators.fused.normalised import normalise_and_activate
 from torchcno.operators.fused.prepared import PreparedConvolution
 from torchcno.operators.fused.streams import current_aside
@@ -57,6 +57,10 @@ def compute(
     modulation: Modulation | None = None,
 ) -> Tensor:
     """Σ(norm(K x)), modulated before Σ."""
+    if _is_folded(x, convolution, norm, activation, modulation):
+        y = convolve_by(x, *fold(convolution, norm), convolution)
+        folded: Tensor = activation(modulate(y, modulation))
+        return folded
     centred = _takes_the_mean(norm)
     y = convolve(x, convolution, with_bias=not centred)
     if centred:
@@ -65,6 +69,49 @@ def compute(
         return normalise_and_activate(y, norm, activation)
     z: Tensor = activation(modulate(norm(y), modulation))
     return z
+
+
+def _is_folded(
+    x: Tensor,
+    convolution: Convolution,
+    norm: nn.Module,
+    activation: nn.Module,
+    modulation: Modulation | None,
+) -> bool:
+    """Whether `norm` is a pass of its own that the convolution can do, in a step of training.
+
+    It is where its statistics are held, and no program has norm and activation.
+    """
+    if not (isinstance(norm, _BatchNorm) and torch.is_grad_enabled()) or norm.training:
+        return False
+    if norm.running_mean is None or not (convolution.weight.requires_grad or x.requires_grad):
+        return False
+    kind = x.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    shape = (len(x), len(convolution.weight), *x.shape[2:])
+    like = torch.empty(1, dtype=dtype, device=x.device).expand(shape)
+    return why_not_fused(like, norm, activation, modulation) is not None
+
+
+def fold(convolution: Convolution, norm: nn.Module) -> tuple[Tensor, Tensor]:
+    """Weights and bias of norm ∘ K, by the running statistics of batch norm; they have gradients.
+
+    norm(K x) = s (K x − μ) + β = K' x,   s = γ / √(v + ε)
+    """
+    scale, shift = _scale_and_shift(norm, convolution.bias)
+    weight = convolution.weight * scale.view(-1, *[1] * (convolution.weight.ndim - 1))
+    return weight, convolution.bias * scale + shift
+
+
+def _scale_and_shift(norm: nn.Module, like: Tensor) -> tuple[Tensor, Tensor]:
+    """What batch norm does to a channel by its running statistics; one and zero for no norm."""
+    if not isinstance(norm, _BatchNorm):
+        return torch.ones_like(like), torch.zeros_like(like)
+    mean, variance = norm.running_mean, norm.running_var
+    if mean is None or variance is None:
+        raise ValueError("a batch norm keeps no statistics; use track_running_stats=True.")
+    scale = (variance + norm.eps).rsqrt() * (1 if norm.weight is None else norm.weight)
+    return scale, (0 if norm.bias is None else norm.bias) - mean * scale
 
 
 def _takes_the_mean(norm: nn.Module) -> bool:

@@ -21,7 +21,7 @@ from torchcno.operators.fused.streams import current_aside, put_aside
 
 def convolve(x: Tensor, convolution: Convolution, with_bias: bool = True) -> Tensor:
     """K x, or K x − b."""
-    beside, channels = current_aside(), len(convolution.weight)
+    beside = current_aside()
     x, margin = _extended(x, convolution)
     weight: Tensor = convolution.weight
     bias: Tensor | None = convolution.bias if with_bias else None
@@ -29,9 +29,7 @@ def convolve(x: Tensor, convolution: Convolution, with_bias: bool = True) -> Ten
         if torch.is_autocast_enabled("cuda"):
             weight = beside.rounded(weight, torch.get_autocast_dtype("cuda"))
         weight, bias = weight.detach(), None if bias is None else bias.detach()
-    filled, weight, bias = fill_blocks(x, weight, bias)
-    y = CONVOLUTIONS[weight.ndim - 2](filled, weight, bias, padding=margin)
-    y = y if y.shape[1] == channels else y[:, :channels]
+    y = _convolve_filled(x, weight, bias, margin)
     if beside is not None:
         # With the weight among its inputs it has a gradient, also where x has none.
         how = (margin, with_bias, beside, convolution.weight)
@@ -39,6 +37,19 @@ def convolve(x: Tensor, convolution: Convolution, with_bias: bool = True) -> Ten
     elif not with_bias:
         y = _ZeroGradient.apply(y, convolution.bias)
     return y
+
+
+def convolve_by(x: Tensor, weight: Tensor, bias: Tensor, convolution: Convolution) -> Tensor:
+    """K x with other weights than the convolution's own."""
+    x, margin = _extended(x, convolution)
+    return _convolve_filled(x, weight, bias, margin)
+
+
+def _convolve_filled(x: Tensor, weight: Tensor, bias: Tensor | None, margin: int) -> Tensor:
+    channels = len(weight)
+    x, weight, bias = fill_blocks(x, weight, bias)
+    y = CONVOLUTIONS[weight.ndim - 2](x, weight, bias, padding=margin)
+    return y if y.shape[1] == channels else y[:, :channels]
 
 
 def _extended(x: Tensor, convolution: Convolution) -> tuple[Tensor, int]:

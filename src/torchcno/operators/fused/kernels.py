@@ -289,6 +289,7 @@ class Planes:
     SIGMA: str
     ARITHMETIC: Arithmetic
     SCALED: bool  # σ is to see what it would without the power of two that a plane comes with
+    HELD: bool  # the gradient goes back through a norm whose statistics do not depend on x
 
 
 class Launch(NamedTuple):
@@ -331,7 +332,8 @@ def find_launch(
         return None
     if arithmetic == "tf32" and SIGMAS[sigma].scales:
         arithmetic = "fp16"  # programs that hold all of a plane know its largest value
-    shape, options = _cut(x, ups, downs, sigma, arithmetic, backward)
+    held = backward and norm is not None and norm.share == 0
+    shape, options = _cut(x, ups, downs, sigma, arithmetic, backward, held)
     matrices = _operands(ups, downs, shape)
     grid = (-(-planes // shape.P),)
     program = getattr(triton_activation, f"{direction}_{len(ups)}d")[grid]
@@ -382,7 +384,7 @@ def launch_backward(
     sums = torch.empty(kinds, launch.parts, *x.shape[:2], dtype=torch.float32, device=x.device)
     launch.run((dy, x, bias), (dx, sums))
     sums = sums.sum((1, 2)).to(bias.dtype)
-    if norm is not None:
+    if norm is not None and norm.share:
         _launch_normalisation_backward(dx, x, sums, norm)
     return dx, *sums
 
@@ -413,7 +415,13 @@ def _is_last(x: Tensor) -> bool:
 
 
 def _cut(
-    x: Tensor, ups: PerAxis, downs: PerAxis, sigma: str, arithmetic: Arithmetic, backward: bool
+    x: Tensor,
+    ups: PerAxis,
+    downs: PerAxis,
+    sigma: str,
+    arithmetic: Arithmetic,
+    backward: bool,
+    held: bool,
 ) -> tuple[Planes, dict[str, int]]:
     """What a program for whole planes, or lines, is compiled for, and the compiler's options."""
     x_side, y_side = (_side(sizes) for sizes in (x.shape[2:], map(len, downs)))
@@ -430,7 +438,8 @@ def _cut(
     columns = min(blocks.fine_columns, power_of_two(w_fine))
     fine = Side(_multiple(h_fine, rows), _multiple(w_fine, columns), rows, columns)
     scaled = arithmetic == "fp16" and SIGMAS[sigma].slopes is None
-    shape = Planes(x.shape[1], planes, last, x_side, y_side, fine, sigma, arithmetic, scaled)
+    compiled_for = (x_side, y_side, fine, sigma, arithmetic, scaled, held)
+    shape = Planes(x.shape[1], planes, last, *compiled_for)
     return shape, blocks.options
 
 

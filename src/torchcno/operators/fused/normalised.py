@@ -8,7 +8,8 @@ all n values of a channel that batch norm's own gradient needs:
 
     dβ = Σ G,   dγ = Σ G x̂,   dx = γ / √(v + ε) (G − (dβ + x̂ dγ) / n)
 
-one more pass in place of two. With running statistics, which do not depend on x, 1/n becomes 0.
+one more pass in place of two. Running statistics do not depend on x: 1/n becomes 0, and the
+activation's program itself leaves dx.
 """
 
 from typing import Any

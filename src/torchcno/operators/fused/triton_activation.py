@@ -263,7 +263,8 @@ def backward_2d(
 ):  # fmt: skip
     """The gradient G of P planes of X + b, and sums over each plane: its part of db, and of dγ.
 
-    For a normalised X, G is that of γ X̂ + β + b, and dγ = Σ G ∘ X̂.
+    For a normalised X, G is that of γ X̂ + β + b, and dγ = Σ G ∘ X̂. Where the statistics of X̂ are
+    held, dX is γ / √(v + ε) G, and stored in its place.
     """
     BF: tl.constexpr = S.FINE.BH
     plane = tl.program_id(0) * S.P
@@ -284,8 +285,12 @@ def backward_2d(
         z = tl.reshape(_operand(z, S), (BF, S.P * S.X.BW))
         dX += _product(tl.trans(u), z, S)
     dX = tl.reshape(dX, (S.X.BH, S.P, S.X.BW)) * _power(-k_dy)[None, :, None]
-    _store_planes(dx, dX, plane, S.X, S)
     at = plane + tl.arange(0, S.P)
+    if S.HELD:
+        scale = tl.load(weight + at % S.C) * tl.rsqrt(tl.load(variance + at % S.C) + eps)
+        _store_planes(dx, dX * scale[None, :, None], plane, S.X, S)
+    else:
+        _store_planes(dx, dX, plane, S.X, S)
     tl.store(sums + at, tl.sum(tl.sum(dX, axis=2), axis=0))
     if mean is not None:
         # Read again, from the cache: registers are what there is too little of.
