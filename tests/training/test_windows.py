@@ -10,17 +10,17 @@ from torch import Tensor, nn
 from torchcno.data.trajectories import Trajectories
 from torchcno.grids import Grid
 from torchcno.training import Interrupted, Recipe, fit, loop
-from torchcno.training.evolution import Evolution, Unrolled, Window
 from torchcno.training.losses import LOSSES
+from torchcno.training.propagator import Propagator, Unrolled, Window
 from torchcno.training.windows import (
     LEAD_TIMES,
     Rollouts,
     Windows,
-    describe_evolution,
+    describe_propagator,
     window_times,
 )
 
-STEP = Evolution("one-step", 0.1, 0.1)
+STEP = Propagator("one-step", 0.1, 0.1)
 
 
 class Told(nn.Module):
@@ -45,7 +45,7 @@ def decaying(n: int = 6, times: int = 5, points: int = 8, channels: int = 1) -> 
 
 
 def windows_of(recipe: Recipe, data: Trajectories, conditions: tuple[str, ...]) -> Windows:
-    how = describe_evolution(data, recipe.lead_times, recipe.unroll, recipe.residual, conditions)
+    how = describe_propagator(data, recipe.lead_times, recipe.unroll, recipe.residual, conditions)
     return Windows.of(
         data, how, recipe.unroll, recipe.unroll_gradients, recipe.noise, recipe.time_weights
     )
@@ -77,14 +77,14 @@ def test_a_batch_holds_the_states_of_its_windows():
     assert torch.equal(window.start, flat[rows[:, 0]])
     assert torch.equal(targets.unflatten(0, (3, 2)), flat[rows[:, 1:]])
     times = data.times[rows % 5]
-    longest = windows.evolution.longest
+    longest = windows.propagator.longest
     assert torch.allclose(window.parts.double() * longest, times.diff(dim=1), atol=1e-6)
     assert torch.equal(window.conditions[..., 0], window.parts)
 
 
 def test_lead_time_zero_is_the_identity():
     u = torch.randn(3, 1, 8)
-    how = Evolution("all-to-all", 0.1, 0.4, conditions=("time",))
+    how = Propagator("all-to-all", 0.1, 0.4, conditions=("time",))
     none = torch.zeros(3)
     assert torch.equal(how.advance(Told(), u, none, how.conditions_for(none, None)), u)
 
@@ -96,7 +96,7 @@ def unrolled_loss(network: nn.Module, gradients: str, steps: int = 3) -> Tensor:
     targets = torch.randn(4 * learnt, 1, 8, generator=generator, dtype=torch.float64)
     parts = torch.rand(4, steps, generator=generator, dtype=torch.float64)
     window = Window(start, parts, parts[..., None], targets, None)
-    how = Evolution("all-to-all", 0.1, 0.4, conditions=("time",))
+    how = Propagator("all-to-all", 0.1, 0.4, conditions=("time",))
     return (Unrolled(network, how, gradients, ())(window) - targets).square().mean()
 
 
@@ -141,7 +141,7 @@ def test_push_forward_has_the_gradient_of_the_last_step_alone():
 def test_a_weight_multiplies_the_error_that_a_loss_sees(loss):
     u, v = torch.rand(2, 1, 8) + 0.1, torch.rand(2, 1, 8) + 0.1
     part = torch.ones(2, 1)
-    how = Evolution("one-step", 0.1, 0.1, residual=False)
+    how = Propagator("one-step", 0.1, 0.1, residual=False)
     taught = Unrolled(nn.Identity(), how, "all", ())
     plain = LOSSES[loss](taught(Window(u, part, torch.empty(2, 1, 0), v, None)), v)
     weights = torch.full((2,), 3.0)
@@ -172,10 +172,10 @@ def test_noise_has_the_deviation_that_was_asked_for():
 def test_a_network_that_is_not_told_the_time_is_refused_unequal_steps():
     data = decaying().select_times([0, 1, 3, 4])
     with pytest.raises(ValueError, match="conditioning"):
-        describe_evolution(data, "one-step", 1, True, ())
-    assert describe_evolution(data, "one-step", 1, True, ("time",)).longest == pytest.approx(0.2)
+        describe_propagator(data, "one-step", 1, True, ())
+    assert describe_propagator(data, "one-step", 1, True, ("time",)).longest == pytest.approx(0.2)
     with pytest.raises(ValueError, match="not told"):
-        describe_evolution(decaying(), "all-to-all", 1, True, ())
+        describe_propagator(decaying(), "all-to-all", 1, True, ())
     with pytest.raises(ValueError, match="smaller unroll"):
         window_times(3, "one-step", 5)
 
@@ -188,7 +188,7 @@ def test_the_validation_error_of_the_exact_map_is_zero(lead_times):
         def forward(self, u: Tensor, conditions: Tensor) -> Tensor:
             return u * torch.exp(-0.4 * conditions[:, :, None])
 
-    how = describe_evolution(data, lead_times, 1, False, ("time",))
+    how = describe_propagator(data, lead_times, 1, False, ("time",))
     how = replace(how, longest=0.4)
     rollouts = Rollouts.of(data, how)
     assert rollouts.error_of(Exact(), 4) < 1e-6
@@ -211,7 +211,7 @@ RECIPES = {
 def test_interrupted_training_resumes_to_the_last_bit(name, tmp_path, monkeypatch):
     recipe = replace(RECIPES[name], checkpoint_every=1e9)
     train = windows_of(recipe, decaying(6), ("time",))
-    val = Rollouts.of(decaying(3), train.evolution)
+    val = Rollouts.of(decaying(3), train.propagator)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     fit(Told(), train, val, recipe, whole)
     calls = []
@@ -243,7 +243,7 @@ def test_interrupted_training_resumes_to_the_last_bit(name, tmp_path, monkeypatc
 def test_another_way_through_time_is_another_run(tmp_path):
     recipe = Recipe(epochs=1, batch_size=4)
     train = windows_of(recipe, decaying(6), ("time",))
-    val = Rollouts.of(decaying(3), train.evolution)
+    val = Rollouts.of(decaying(3), train.propagator)
     fit(Told(), train, val, recipe, tmp_path)
     for change in ({"unroll": 2}, {"noise": 0.1}, {"residual": False}, {"time_weights": "late"}):
         with pytest.raises(ValueError, match=next(iter(change))):
@@ -255,6 +255,6 @@ def test_training_finds_the_exact_one_step_map(tmp_path):
     recipe = Recipe(epochs=60, batch_size=16, learning_rate=0.05, schedule="cosine", residual=False)
     train = windows_of(recipe, data, ())
     network = nn.Conv1d(1, 1, 1)
-    result = fit(network, train, Rollouts.of(decaying(5), train.evolution), recipe, tmp_path)
+    result = fit(network, train, Rollouts.of(decaying(5), train.propagator), recipe, tmp_path)
     assert result.best_validation_error < 2e-3
     assert float(network.weight.detach()) == pytest.approx(math.exp(-0.1), abs=2e-3)

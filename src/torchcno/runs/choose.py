@@ -1,15 +1,21 @@
 """A network and a recipe that fit a set of fields, where the user names none."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import fields as fields_of
 from dataclasses import replace
 from typing import Any
 
+import torch
+
+from torchcno.data.trajectories import EQUAL_STEPS
 from torchcno.grids import Grid
 from torchcno.models import ABLATIONS
 from torchcno.runs.presets import model_class
 from torchcno.selection import select
 from torchcno.training import PRESETS, Recipe
+from torchcno.training.propagator import TIME
+from torchcno.training.windows import window_times
 
 DATA = ("in_channels", "out_channels", "size", "layout", "boundary")  # what the data decide
 SIZED = ("cno", "fno", "unet", "resnet", *ABLATIONS)  # the models whose size is chosen here
@@ -107,3 +113,43 @@ def describe_choice(model: str, network: Any, recipe: Recipe, parameters: int) -
         f"{model} on {size} points{', ' + sizes if sizes else ''}: {parameters:,} parameters; "
         f"{recipe.epochs} epochs, batches of {recipe.batch_size}, {recipe.optimizer}"
     )
+
+
+# The fields of a recipe that are of trajectories alone.
+OF_TIME = ("lead_times", "unroll", "unroll_gradients", "noise", "residual", "time_weights")
+
+
+def refuse_time_training(recipe: Recipe) -> None:
+    """Refuse a recipe for trajectories where there are pairs of fields."""
+    usual = {field.name: field.default for field in fields_of(Recipe)}
+    given = [name for name in OF_TIME if getattr(recipe, name) != usual[name]]
+    if given:
+        raise ValueError(
+            f"{', '.join(given)} is for trajectories, and the data are pairs of fields; leave it "
+            "out, or give trajectories: Trajectories in Python, --times for a problem, --time for "
+            "a file."
+        )
+
+
+def count_windows(samples: int, times: Sequence[float], recipe: Recipe) -> int:
+    """How many samples trajectories make: their windows; of no times: they are pairs themselves."""
+    if not times:
+        return samples
+    return samples * len(window_times(len(times), recipe.lead_times, recipe.unroll))
+
+
+def choose_conditioning(
+    times: Sequence[float], recipe: Recipe, parameters: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The field `conditioning` of a network for trajectories: the time, where lead times differ.
+
+    And the `parameters` that trajectories have.
+    """
+    if not times:
+        return {}
+    windows = window_times(len(times), recipe.lead_times, recipe.unroll)
+    leads = torch.tensor(times, dtype=torch.float64)[windows].diff(dim=1)
+    spread = float(leads.max() - leads.min())
+    differ = spread > EQUAL_STEPS * float(leads.max())
+    names = (*((TIME,) if differ else ()), *parameters)
+    return {"conditioning": names} if names else {}

@@ -11,7 +11,12 @@ import yaml
 from torchcno.disk import read_bytes, write_noted
 from torchcno.problems import PROBLEMS
 from torchcno.problems.problem import Problem
-from torchcno.runs.choose import choose_network, choose_recipe
+from torchcno.runs.choose import (
+    choose_conditioning,
+    choose_network,
+    choose_recipe,
+    count_windows,
+)
 from torchcno.runs.own import OwnData
 from torchcno.runs.plain import check_key, convert, convert_fields, from_plain, shown, to_plain
 from torchcno.runs.presets import (
@@ -36,6 +41,7 @@ DECIDING = (
     "seed",
     "resolution",
     "own_loss",
+    "times",
 )  # what makes a run itself
 
 
@@ -55,6 +61,7 @@ class RunConfig:
     tensorboard: bool = False  # whether TensorBoard's curves are drawn beside metrics.jsonl
     start: Path | None = None  # the run whose weights and scaling it begins with; None: none
     own_loss: str | None = None  # the user's loss function, which only Python can give again
+    times: tuple[float, ...] = ()  # of trajectories, which are learnt then; empty: pairs
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
@@ -106,18 +113,24 @@ class RunConfig:
 
         Fields of the `network` and of the `recipe` go over what is chosen.
         """
-        samples, channels = data.counts["train"], data.channels
-        size = data.domain.shape
+        channels, size, times = data.channels, data.domain.shape, data.times
+        given = convert_fields(Recipe, recipe, "train")
+        draft = replace(Recipe(), **given)
+        samples = count_windows(data.counts["train"], times, draft)
         if is_foreign(model):
             architecture: Any = ForeignConfig(*channels, size)
         else:
             fields = convert_fields(model_class(model).Config, network, "model")
-            architecture = choose_network(model, samples, data.domain, channels, **fields)
-        given = convert_fields(Recipe, recipe, "train")
+            told = choose_conditioning(times, draft, data.parameters)
+            states = data.counts["train"] * max(1, len(times))
+            architecture = choose_network(
+                model, states, data.domain, channels, **{**told, **fields}
+            )
         if channels[1] > 1:  # else the channel with the largest values would decide
             given = {"loss": "channel-l1", **given}
         train = choose_recipe(samples, preset, **given)
-        return cls(data, model, architecture, train, preset, resolution=size[-1], **settings)
+        settings = {**settings, "resolution": size[-1], "times": times}
+        return cls(data, model, architecture, train, preset, **settings)
 
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any]) -> "RunConfig":
@@ -146,17 +159,25 @@ class RunConfig:
         # Files from before recipes had versions are of the first.
         check_version(pde, problem.pop("version", 1 if "format" in tree else pde.version))
         if own:
-            settings.pop("resolution", None)  # it is the data's
+            settings.pop("resolution", None)  # they are the data's
+            settings.pop("times", None)
         run = cls.resolve(
             from_plain(pde, problem, "problem"),
             model.pop("name"),
             hardware=from_plain(Hardware, hardware, "hardware"),
             **settings,
         )
+        recipe = from_plain(Recipe, train, "train", base=run.train)
+        if run.times and not own:
+            if "epochs" not in train:  # as many steps as pairs would have had
+                samples = recipe.samples or run.problem.samples["train"]
+                ratio = count_windows(samples, run.times, recipe) / samples
+                recipe = replace(recipe, epochs=max(1, round(recipe.epochs / ratio)))
+            model = {**choose_conditioning(run.times, recipe), **model}
         return replace(
             run,
             architecture=from_plain(type(run.architecture), model, "model", base=run.architecture),
-            train=from_plain(Recipe, train, "train", base=run.train),
+            train=recipe,
         )
 
     def to_tree(self) -> dict[str, Any]:
@@ -185,6 +206,7 @@ class RunConfig:
                 for name in ("start", "own_loss")
                 if (value := getattr(self, name)) is not None
             },
+            **({"times": list(self.times)} if self.times else {}),
         }
 
 

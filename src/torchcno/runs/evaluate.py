@@ -5,17 +5,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 import xarray
 from torch import nn
 
 from torchcno.arithmetic import arithmetic
+from torchcno.data.fields import Fields
 from torchcno.data.files import coordinates_of
 from torchcno.evaluation.errors import published_error
-from torchcno.evaluation.resolution import Evaluation, Refused, ResolutionCurve, at_resolutions
+from torchcno.evaluation.resolution import (
+    Evaluation,
+    Predict,
+    Refused,
+    ResolutionCurve,
+    at_resolutions,
+)
+from torchcno.runs.config import RunConfig
+from torchcno.runs.evolve import load_evolution
 from torchcno.runs.folder import RunFolder, load, read_config
-from torchcno.runs.operator import pick_device
+from torchcno.runs.operator import TrainedOperator, pick_device
 from torchcno.runs.own import load_split, present_splits
 from torchcno.runs.predict import write_groups
+from torchcno.runs.rollout import EvolutionOperator, Horizon
 
 EVALUATED = ("test", "ood")  # the splits whose errors a run's result is
 
@@ -47,20 +58,42 @@ def evaluate_run(
     resolutions = tuple(resolutions) or (config.resolution,)
     evaluations = []
     for split in splits:
-        finest = load_split(
-            config.problem,
-            split,
-            folder=config.data,
-            resolution=max(resolutions),
-            samples=samples,
-            device=pick_device(device),
+        finest, predict = load_evaluated(
+            config, operator, split, max(resolutions), samples, pick_device(device)
         )
         scaling, mask = operator.error_scaling, config.problem.mask
         with arithmetic(config.train.precision):
             evaluations += at_resolutions(
-                operator.apply_to, finest, resolutions, scaling, mask, refused, split
+                predict, finest, resolutions, scaling, mask, refused, split
             )
     return evaluations
+
+
+def load_evaluated(
+    config: RunConfig,
+    operator: TrainedOperator,
+    split: str,
+    resolution: int,
+    samples: int | None,
+    device: torch.device,
+) -> tuple[Fields, Predict]:
+    """The fields of a split, and what predicts their outputs from their inputs.
+
+    Of trajectories: the first states and the last, by a rollout.
+    """
+    if isinstance(operator, EvolutionOperator):
+        found = load_evolution(config, split, samples, resolution, device=device)
+        first, *_, last = found.times.tolist()
+        return found.as_fields(), Horizon(operator, first, last, found.parameters).apply_to
+    fields = load_split(
+        config.problem,
+        split,
+        folder=config.data,
+        resolution=resolution,
+        samples=samples,
+        device=device,
+    )
+    return fields, operator.apply_to
 
 
 @dataclass(frozen=True)

@@ -44,12 +44,14 @@ from torchcno.runs.own import OwnData, moved
 from torchcno.runs.plain import from_plain, to_plain
 from torchcno.runs.presets import ForeignConfig, model_class
 from torchcno.runs.ranges import TrainingRange
+from torchcno.runs.rollout import EvolutionOperator
 from torchcno.runs.trust import Trust
 from torchcno.selection import select
 from torchcno.training.augmentation import GROUPS
 from torchcno.training.checkpoint import load_into, load_tensors, refuse_infinite
 from torchcno.training.folder import TrainingFolder
 from torchcno.training.hardware import Hardware, is_first_process
+from torchcno.training.propagator import Propagator
 
 FolderState = Literal["new", "begun", "finished", "damaged"]
 Mode = Literal["new", "resume", "either"]
@@ -302,7 +304,12 @@ class RunFolder(TrainingFolder):
                 model = model_class(description["model"])
                 network = model(from_plain(model.Config, description["config"], "config"))
             assert network is not None
-            operator = TrainedOperator(
+            kind: type[TrainedOperator] = TrainedOperator
+            time: dict[str, Any] = {}
+            if "propagator" in description:
+                kind = EvolutionOperator
+                time["propagator"] = from_plain(Propagator, description["propagator"], "propagator")
+            operator = kind(
                 network,
                 from_plain(Normalization, description["normalization"], "normalization"),
                 from_plain(Grid, description["grid"], "grid"),
@@ -319,6 +326,7 @@ class RunFolder(TrainingFolder):
                     if "range" in description
                     else None
                 ),
+                **time,
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{self._model_path()} does not describe a model: {error}") from error

@@ -18,6 +18,7 @@ from torchcno.data.dataset import load as load_made
 from torchcno.data.fields import Fields
 from torchcno.data.opening import open_stored
 from torchcno.data.stored import StoredFields, in_memory
+from torchcno.data.trajectories import Trajectories
 from torchcno.evaluation.resolution import on_grid
 from torchcno.grids import Grid
 from torchcno.problems.problem import SPLITS, Problem, Resolution
@@ -26,7 +27,9 @@ from torchcno.selection import select
 from torchcno.sizes import available_memory
 from torchcno.training.augmentation import AUGMENTATIONS, contradiction
 from torchcno.training.checkpoint import load_tensors, save_tensors
+from torchcno.training.windows import parameter_names
 
+OwnSet = Fields | StoredFields | Trajectories
 DIVIDED = ("train", "val", "test")  # among which a file is divided
 KEPT_BYTES = 2**29  # of fields in memory that a run keeps a copy of
 BLOCK = 64  # samples that are hashed at a time
@@ -46,6 +49,8 @@ class OwnData(Problem):
     out_channels: int = 1
     counts: Mapping[str, int] = field(default_factory=dict)  # samples per split
     hashes: Mapping[str, str] = field(default_factory=dict)  # of the values of each split
+    times: tuple[float, ...] = ()  # of trajectories; empty: pairs of fields
+    parameters: tuple[str, ...] = ()  # numbers of each trajectory, by name
     # How to open them again: {"kept": file of the run's folder}, or {"file": …, "inputs": …, …}.
     source: Mapping[str, Any] = field(default_factory=dict)
 
@@ -56,7 +61,7 @@ class OwnData(Problem):
     @classmethod
     def of(
         cls,
-        fields: Mapping[str, Fields | StoredFields],
+        fields: Mapping[str, OwnSet],
         label: str,
         source: Mapping[str, Any],
     ) -> "OwnData":
@@ -65,8 +70,7 @@ class OwnData(Problem):
         return cls(
             label=label,
             domain=train.grid,
-            in_channels=train.channels[0],
-            out_channels=train.channels[1],
+            **describe_set(train),
             counts={split: len(one) for split, one in fields.items()},
             hashes={split: hash_fields(one) for split, one in fields.items()},
             source=source,
@@ -116,11 +120,15 @@ class OwnData(Problem):
         return self.domain.resized(*(round(resolution * n / shape[-1]) for n in shape))
 
     def load(self, split: str, samples: int | None = None, resolution: int | None = None) -> Fields:
-        """The fields of a split, in memory, if they are those that the run began with."""
-        fields = in_memory(self.open(split, samples))
+        """The fields of a split, in memory, if they are those that the run began with.
+
+        Of trajectories the first and the last states.
+        """
+        found = self.open(split, samples)
+        fields = found.as_fields() if isinstance(found, Trajectories) else in_memory(found)
         return fields if resolution is None else on_grid(fields, resolution)
 
-    def open(self, split: str, samples: int | None = None) -> Fields | StoredFields:
+    def open(self, split: str, samples: int | None = None) -> OwnSet:
         """The fields of a split, where they lie, if they are those that the run began with."""
         select(dict.fromkeys(SPLITS), split, "split")
         if split not in self.counts:
@@ -167,7 +175,7 @@ def load_training(
     problem: Problem, samples: int | None, resolution: int, **making: Any
 ) -> Fields | StoredFields:
     """The training set: where it takes more than half of the memory, it stays on the disk."""
-    if isinstance(problem, OwnData):
+    if isinstance(problem, OwnData) and not problem.times:
         fields, free = problem.open("train", samples), available_memory()
         if isinstance(fields, StoredFields) and free is not None and 2 * fields.nbytes > free / 2:
             return fields
@@ -181,40 +189,58 @@ def present_splits(problem: Problem, wanted: tuple[str, ...]) -> tuple[str, ...]
     return tuple(split for split in wanted if split in problem.counts) or ("val",)
 
 
-def hash_fields(fields: Fields | StoredFields) -> str:
+def describe_set(fields: OwnSet) -> dict[str, Any]:
+    """The fields of `OwnData` that a training set decides: channels, times and parameters."""
+    if isinstance(fields, Trajectories):
+        return {
+            "in_channels": fields.channels,
+            "out_channels": fields.channels,
+            "times": tuple(fields.times.tolist()),
+            "parameters": parameter_names(fields),
+        }
+    return {"in_channels": fields.channels[0], "out_channels": fields.channels[1]}
+
+
+def tensors_of(fields: Fields | Trajectories) -> dict[str, Tensor]:
+    """What fields or trajectories consist of, by name."""
+    names = ("inputs", "outputs", "mask")
+    if isinstance(fields, Trajectories):
+        names = ("states", "times", "parameters")
+    parts = {name: getattr(fields, name) for name in names}
+    return {name: tensor for name, tensor in parts.items() if tensor is not None}
+
+
+def hash_fields(fields: OwnSet) -> str:
     """The SHA-256 of grid, values and mask, block by block.
 
     Stored fields are read in the order of their file, so that the order of a split does not count.
     """
     digest = hashlib.sha256(json.dumps(to_plain(fields.grid)).encode())
     for block in fields.blocks(BLOCK):
-        for tensor in (block.inputs, block.outputs, block.mask):
+        for tensor in tensors_of(block).values():
             if tensor is not None:
                 digest.update(tensor.to("cpu", torch.float64).contiguous().numpy().tobytes())
     return digest.hexdigest()
 
 
-def keep_fields(fields: Mapping[str, Fields | StoredFields], path: Path) -> dict[str, Any]:
+def keep_fields(fields: Mapping[str, OwnSet], path: Path) -> dict[str, Any]:
     """Write fields that are in memory alone to `path`, if they are not too large; their source."""
-    if any(isinstance(one, StoredFields) for one in fields.values()):
-        return {}
-    tensors = {
-        f"{split}/{part}": getattr(one, part)
-        for split, one in fields.items()
-        for part in ("inputs", "outputs", "mask")
-        if getattr(one, part) is not None
-    }
+    tensors: dict[str, Tensor] = {}
+    for split, one in fields.items():
+        if isinstance(one, StoredFields):
+            return {}
+        tensors |= {f"{split}/{part}": tensor for part, tensor in tensors_of(one).items()}
     if sum(tensor.nbytes for tensor in tensors.values()) > KEPT_BYTES:
         return {}
     save_tensors(path, tensors)
     return {"kept": str(path.absolute())}
 
 
-def open_splits(data: OwnData) -> Mapping[str, Fields | StoredFields]:
+def open_splits(data: OwnData) -> Mapping[str, OwnSet]:
     """The fields of all splits, from where they came."""
     source = dict(data.source)
     if "kept" in source:
-        return _read_kept(Path(source["kept"]), data.domain)
+        return _read_kept(Path(source["kept"]), data)
     if "files" in source:
         return _open_files(**source)
     raise ValueError(
@@ -223,11 +249,22 @@ def open_splits(data: OwnData) -> Mapping[str, Fields | StoredFields]:
     )
 
 
-def _read_kept(path: Path, grid: Grid) -> dict[str, Fields]:
+def _read_kept(path: Path, data: OwnData) -> Mapping[str, OwnSet]:
     if not path.exists():
         raise FileNotFoundError(f"{path} is not there any more; bring the data of the run back.")
     tensors, _ = load_tensors(path)
-    splits = dict.fromkeys(name.partition("/")[0] for name in tensors)
+    splits, grid = dict.fromkeys(name.partition("/")[0] for name in tensors), data.domain
+    if data.times:
+        return {
+            split: Trajectories(
+                tensors[f"{split}/states"],
+                tensors[f"{split}/times"],
+                grid,
+                parameters=tensors.get(f"{split}/parameters"),
+                parameter_names=data.parameters,
+            )
+            for split in splits
+        }
     return {
         split: Fields(
             tensors[f"{split}/inputs"],

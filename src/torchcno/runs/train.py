@@ -19,6 +19,7 @@ from torchcno.data.normalization import SIDES, Normalization
 from torchcno.data.samples import Samples
 from torchcno.data.statistics import OddData, fields_statistics, find_oddities
 from torchcno.data.stored import StoredFields, in_memory
+from torchcno.data.trajectories import Trajectories
 from torchcno.disk import write_json
 from torchcno.evaluation.errors import channel_errors, sample_errors, summary
 from torchcno.evaluation.mean_field import mean_field
@@ -27,12 +28,22 @@ from torchcno.evaluation.timing import inference_time
 from torchcno.grids import Grid
 from torchcno.metrics import Mask
 from torchcno.models import MODELS, count_parameters
+from torchcno.operators.conditioning import conditioning_of
+from torchcno.runs.choose import count_windows, refuse_time_training
 from torchcno.runs.config import RunConfig, write_tree
 from torchcno.runs.evaluate import EVALUATED
+from torchcno.runs.evolve import (
+    EvolutionTask,
+    as_states,
+    check_trajectories,
+    load_evolution,
+    make_evolution_operator,
+)
 from torchcno.runs.folder import Mode, RunFolder, load
 from torchcno.runs.operator import TrainedOperator, pick_device
 from torchcno.runs.own import (
     OwnData,
+    OwnSet,
     hash_data,
     keep_fields,
     load_split,
@@ -41,7 +52,8 @@ from torchcno.runs.own import (
 )
 from torchcno.runs.presets import is_foreign, model_class, parameter_count
 from torchcno.runs.ranges import TrainingRange
-from torchcno.runs.trust import measure_trust
+from torchcno.runs.rollout import EvolutionOperator
+from torchcno.runs.trust import Trust, measure_trust
 from torchcno.runs.verdict import judge
 from torchcno.runs.watching import NO_ONE, Watch, show_training, show_verdict
 from torchcno.sizes import refuse_without_memory
@@ -105,16 +117,38 @@ class Task:
         fill = 1.0 if fields.mask is None else 0.0  # as in `sample_errors`
         return scaled.masked(lambda inputs: fields.counts(self.mask), fields.inputs, fill)
 
+    @property
+    def known(self) -> Fields | StoredFields:
+        """The training set."""
+        return self.fields["train"]
+
+    @property
+    def evaluated(self) -> TrainedOperator:
+        """The operator whose errors a result has."""
+        return self.operator
+
+    def judged(self) -> Pairs:
+        """What the network is judged by while it learns."""
+        return self.scale(self.load("val"))
+
+    def predict(self, split: str) -> torch.Tensor:
+        """The outputs of a split, physical."""
+        return self.operator.apply_to(self.load(split).inputs)
+
+    def measure_trust(self) -> Trust:
+        """How far to trust the operator's predictions."""
+        return measure_trust(self.operator, self.known, self.load("val"), self.mask)
+
     def check(self) -> None:
         """Refuse, before anything is written, what no training would take."""
         wanted, there = self.config.train.samples, len(self.fields["train"])
         if wanted is not None and wanted > there:
             raise ValueError(f"samples is {wanted}, and there are {there}; use at most those.")
-        refuse_zeros(self.scale(self.load("val")), "validation")
+        refuse_zeros(self.judged(), "validation")
 
 
 def train_task(
-    task: Task,
+    task: Task | EvolutionTask,
     folder: RunFolder,
     splits: Sequence[str],
     watch: Watch = NO_ONE,
@@ -135,7 +169,7 @@ def train_task(
     outcome = fit(
         operator.network,
         task.supply(),
-        task.scale(task.load("val")),
+        task.judged(),
         recipe,
         folder.path,
         seed=config.seed,
@@ -148,19 +182,21 @@ def train_task(
         return {}
     device = pick_device(hardware.accelerator)
     operator.to(device)
-    known, scaling, evaluations = task.fields["train"], operator.error_scaling, []
+    known, scaling, evaluations = task.known, operator.error_scaling, []
     with arithmetic(recipe.precision):  # as for the validation error
         for split in splits:
             fields = task.load(split)
-            prediction = operator.apply_to(fields.inputs)
+            prediction = task.predict(split)
             errors = sample_errors(prediction, fields, scaling, task.mask)
             evaluations.append(Evaluation(fields, prediction, errors, split))
-        inference = inference_time(operator, evaluations[0].fields.inputs, repeats=5)
+        evaluated = task.evaluated
+        inference = inference_time(evaluated, evaluations[0].fields.inputs, repeats=5)
         ood = next((one for one in evaluations if one.split == "ood"), None)
-        verdict = judge(operator, known, task.load("val"), evaluations[0], ood, task.mask)
-        operator.trust = measure_trust(operator, known, task.load("val"), task.mask)
+        verdict = judge(evaluated, known, task.load("val"), evaluations[0], ood, task.mask)
+        operator.trust = task.measure_trust()
     folder.write_evidence(evaluations, task.mask)
-    folder.write_trust(operator.trust)
+    if operator.trust is not None:
+        folder.write_trust(operator.trust)
     training, count = asdict(outcome), count_parameters(operator.network)
     # Whoever compares times by the device's name takes none that are of several.
     devices = dict.fromkeys([*training.pop("devices"), device_name(device)])
@@ -223,31 +259,48 @@ def train_run(
         if is_first_process(config.hardware):
             # Also of a run that goes on: whoever evaluates it reads there where the data are now.
             write_tree(config.to_tree(), folder.config_file)
-        # Also what is evaluated later: data that cannot be made shall not spoil a trained run.
-        fields: dict[str, Fields | StoredFields] = {
-            split: load_split(
-                problem,
-                split,
-                folder=config.data,
-                resolution=config.resolution,
-                device=pick_device(config.hardware.accelerator),
-                progress=watch.data,
-            )
-            for split in dict.fromkeys(("val", *splits))
+        making = {
+            "device": pick_device(config.hardware.accelerator),
+            "progress": watch.data,
         }
-        fields["train"] = load_training(
-            problem,
-            folder=config.data,
-            resolution=config.resolution,
-            samples=config.train.samples,
-            device=pick_device(config.hardware.accelerator),
-            progress=watch.data,
-        )
+        # Also what is evaluated later: data that cannot be made shall not spoil a trained run.
+        fields = load_sets(config, tuple(dict.fromkeys(("val", *splits))), making)
         operator = make_operator(config, fields["train"], build_network(config, folder))
         if mode == "resume" and is_first_process(config.hardware) and folder.model_file.exists():
             folder.refuse_another_operator(operator)
-        task = Task(operator, fields, config, problem.mask)
+        task = make_task(operator, fields, config, problem.mask)
         return train_task(task, folder, splits, watch, resume=mode != "new")
+
+
+def load_sets(
+    config: RunConfig, splits: Sequence[str], making: Mapping[str, Any]
+) -> dict[str, OwnSet]:
+    """The fields or trajectories of `splits` and of `train`."""
+    samples, resolution = config.train.samples, config.resolution
+    if config.times:
+        return {
+            split: load_evolution(config, split, samples if split == "train" else None, **making)
+            for split in (*splits, "train")
+        }
+    how = {"folder": config.data, "resolution": resolution, **making}
+    fields: dict[str, OwnSet] = {
+        split: load_split(config.problem, split, **how) for split in splits
+    }
+    fields["train"] = load_training(config.problem, samples=samples, **how)
+    return fields
+
+
+def make_task(
+    operator: TrainedOperator,
+    fields: Mapping[str, Any],
+    config: RunConfig,
+    mask: Mask | None = None,
+    loss: Loss | None = None,
+) -> Task | EvolutionTask:
+    """What is to be learnt from fields, or from trajectories."""
+    if isinstance(operator, EvolutionOperator):
+        return EvolutionTask(operator, fields, config, loss)
+    return Task(operator, fields, config, mask, loss)
 
 
 @contextmanager
@@ -285,7 +338,7 @@ def build_network(config: RunConfig, folder: RunFolder) -> nn.Module:
 
 def make_operator(
     config: RunConfig,
-    train: Fields | StoredFields,
+    train: OwnSet,
     network: nn.Module,
     normalization: Normalization | str | None = None,
 ) -> TrainedOperator:
@@ -294,6 +347,9 @@ def make_operator(
     A benchmark is scaled as published and own data by `auto`, unless the recipe says otherwise.
     Benchmarks' errors are always of fields as they are scaled by the published protocol.
     """
+    if isinstance(train, Trajectories):
+        base = make_operator(config, as_states(train), network, normalization)
+        return make_evolution_operator(base, train, config.train)
     problem, recipe = config.problem, config.train
     is_own = isinstance(problem, OwnData)
     published, statistics = None, fields_statistics(train)
@@ -364,12 +420,12 @@ def prolong(run: RunFolder, config: RunConfig, epochs: int) -> RunConfig:
 
 def train(
     model: str | nn.Module,
-    train: Fields | StoredFields,
-    val: Fields | StoredFields,
+    train: OwnSet,
+    val: OwnSet,
     out: str | Path,
     *,
-    test: Fields | StoredFields | None = None,
-    ood: Fields | StoredFields | None = None,
+    test: OwnSet | None = None,
+    ood: OwnSet | None = None,
     recipe: Recipe | str | None = None,
     loss: Loss | None = None,
     name: str = "own data",
@@ -385,7 +441,9 @@ def train(
     """Train a network on any fields, into the run folder `out`; the operator that it became.
 
     train   `Fields` in memory, or fields of `open_stored`, which are read from the disk while they
-            are learnt. Other sets have to fit into memory.
+            are learnt. Other sets have to fit into memory. Or `Trajectories`, of which an
+            evolution in time is learnt, by `lead_times`, `unroll` and so on of the recipe: an
+            `EvolutionOperator`, whose `rollout` goes on to any time.
     model   a name of `MODELS`: a network that fits the data is built (`choose_network`), whose
             fields may be given as further arguments, such as width=16. Or any `nn.Module`.
     recipe  a `Recipe`, a preset's name, or None: chosen by the number of samples
@@ -427,7 +485,7 @@ def train(
     splits = present_splits(data, EVALUATED)
     refuse_misfits(config, splits)
     operator = make_operator(config, fields["train"], built, normalization)
-    task = Task(operator, fields, config, mask, loss)
+    task = make_task(operator, fields, config, mask, loss)
     task.check()
     shown = nullcontext(watch) if watch is not None else show_training(config)
     mode: Mode = "either" if resume else "new"
@@ -473,8 +531,10 @@ def train_on(
     return _train(model, train, val, out, recipe=recipe, watch=watch, **arguments)
 
 
-def check_sets(sets: Mapping[str, Any]) -> dict[str, Fields | StoredFields]:
-    """The sets that are given, if they are fields; all but `train` in memory."""
+def check_sets(sets: Mapping[str, Any]) -> dict[str, OwnSet]:
+    """The sets that are given, if they are fields or trajectories; all but `train` in memory."""
+    if isinstance(sets["train"], Trajectories):
+        return check_trajectories(sets)
     for which, fields in sets.items():
         optional = which in ("test", "ood")
         if not (isinstance(fields, Fields | StoredFields) or (fields is None and optional)):
@@ -538,7 +598,10 @@ def own_config(
         )
     preset = recipe if isinstance(recipe, str) else "best"
     kind = model if isinstance(model, str) else kind_of(model)
-    config = RunConfig.for_fields(data, kind, preset, network, **settings)
+    windows = {}
+    if isinstance(recipe, Recipe):  # which decide what the network is told
+        windows = {name: getattr(recipe, name) for name in ("lead_times", "unroll")}
+    config = RunConfig.for_fields(data, kind, preset, network, windows, **settings)
     if isinstance(recipe, Recipe):
         config = replace(config, train=recipe)
     if isinstance(model, nn.Module):
@@ -571,9 +634,7 @@ def with_hashes(config: RunConfig) -> RunConfig:
     return replace(config, problem=hash_data(config.problem))
 
 
-def keep_data(
-    data: OwnData, fields: Mapping[str, Fields | StoredFields], folder: RunFolder
-) -> OwnData:
+def keep_data(data: OwnData, fields: Mapping[str, OwnSet], folder: RunFolder) -> OwnData:
     """The same data, with a copy in the run's folder unless one is there."""
     if folder.data_file.exists():
         return replace(data, source={"kept": str(folder.data_file.absolute())})
@@ -589,7 +650,9 @@ def refuse_misfits(config: RunConfig, splits: Sequence[str]) -> None:
         refuse_another_grid(network, problem.domain)
     else:
         for split in ("train", "val", *splits):
-            Samples.of(problem, split, config.resolution).check_inputs()
+            Samples.of(problem, split, config.resolution, times=config.times).check_inputs()
+    if not config.times:
+        refuse_time_training(recipe)
     refuse_large_network(config)
     channels = (network.in_channels, network.out_channels)
     if channels != problem.channels:
@@ -605,7 +668,8 @@ def refuse_misfits(config: RunConfig, splits: Sequence[str]) -> None:
         )
     refuse_symmetry(config)
     devices, nodes = extent(config.hardware)
-    check_batches(recipe, recipe.samples or problem.samples["train"], devices * nodes)
+    samples = recipe.samples or problem.samples["train"]
+    check_batches(recipe, count_windows(samples, config.times, recipe), devices * nodes)
 
 
 def refuse_another_grid(network: Any, grid: Grid) -> None:
@@ -662,8 +726,12 @@ def refuse_moved_zero(recipe: Recipe, scaling: Normalization) -> None:
             )
 
 
-def refuse_foreign_fields(model: nn.Module, sets: Mapping[str, Fields | StoredFields]) -> None:
+def refuse_foreign_fields(model: nn.Module, given: Mapping[str, OwnSet]) -> None:
     """Refuse sets that are not of one kind, or not of the network's."""
+    sets: dict[str, Fields | StoredFields] = {
+        which: one.as_fields() if isinstance(one, Trajectories) else one
+        for which, one in given.items()
+    }
     train = sets["train"]
     config, grid = getattr(model, "config", None), train.grid
     of_data = train.channels
@@ -700,8 +768,10 @@ def probe_network(model: nn.Module, some: Fields) -> None:
             f"{type(model).__name__} lies on the device meta, without values; build it on the CPU."
         )
     try:
+        names = conditioning_of(model)
+        told = [torch.zeros(len(u), len(names), device=device)] if names else []
         with torch.no_grad():
-            found = model.eval()(u.float().to(device))
+            found = model.eval()(u.float().to(device), *told)
     except Exception as error:  # whatever a network raises is its reason
         words = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(

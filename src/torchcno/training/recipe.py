@@ -8,9 +8,9 @@ from torchcno.arithmetic import Precision
 from torchcno.data.normalization import NORMALIZATIONS
 from torchcno.selection import check_options, option
 from torchcno.training.augmentation import AUGMENTATIONS, GROUPS
-from torchcno.training.evolution import GRADIENTS
 from torchcno.training.losses import LOSSES
 from torchcno.training.optimizers import OPTIMIZERS
+from torchcno.training.propagator import GRADIENTS
 from torchcno.training.schedules import SCHEDULES
 from torchcno.training.windows import LEAD_TIMES, TIME_WEIGHTS
 

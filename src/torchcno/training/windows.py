@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 from torchcno.data.trajectories import EQUAL_STEPS, Trajectories
 from torchcno.metrics import relative_l1
 from torchcno.selection import select
-from torchcno.training.evolution import GRADIENTS, TIME, Evolution, Unrolled, Window
+from torchcno.training.propagator import GRADIENTS, TIME, Propagator, Unrolled, Window
 
 Take = Callable[[Tensor, Tensor], Tensor]  # (states, their numbers) -> these states, maybe moved
 VALIDATED = 16  # times of a validation trajectory that are predicted, at most
@@ -67,17 +67,25 @@ def window_times(n: int, lead_times: str, unroll: int) -> Int[Tensor, "window ti
     return torch.tensor([list(times) for times in found])
 
 
-def describe_evolution(
+def parameter_names(trajectories: Trajectories) -> tuple[str, ...]:
+    """What the parameters of trajectories are called; p0, p1, … where they have no names."""
+    if trajectories.parameters is None:
+        return ()
+    count = trajectories.parameters.shape[1]
+    return trajectories.parameter_names or tuple(f"p{i}" for i in range(count))
+
+
+def describe_propagator(
     trajectories: Trajectories,
     lead_times: str,
     unroll: int,
     residual: bool,
     conditions: Sequence[str],
-) -> Evolution:
+) -> Propagator:
     """The map over time that a network told `conditions` learns from `trajectories`."""
     times = trajectories.times[window_times(len(trajectories.times), lead_times, unroll)]
     leads = times.diff(dim=1)
-    names = trajectories.parameter_names
+    names = parameter_names(trajectories)
     unknown = [name for name in conditions if name not in (TIME, *names)]
     if unknown:
         known = ", ".join((TIME, *names))
@@ -98,15 +106,15 @@ def describe_evolution(
             tuple(extreme.values.tolist())
             for extreme in (trajectories.parameters.min(0), trajectories.parameters.max(0))
         )
-    return Evolution(
+    return Propagator(
         lead_times=lead_times,
         shortest=shortest,
         longest=longest,
         residual=residual,
         conditions=tuple(conditions),
         parameters=names,
-        low=low if names else (),
-        high=high if names else (),
+        low=low,
+        high=high,
     )
 
 
@@ -122,7 +130,7 @@ class Steps:
     def of(
         cls,
         trajectories: Trajectories,
-        evolution: Evolution,
+        propagator: Propagator,
         times: Int[Tensor, "window times"],
         chained: bool = True,
     ) -> "Steps":
@@ -132,10 +140,10 @@ class Steps:
         rows = first[:, None] * n + times.repeat(len(trajectories), 1)
         at = trajectories.times[times]
         leads = at.diff(dim=1) if chained else at[:, 1:] - at[:, :1]
-        parts = (leads / evolution.longest).repeat(len(trajectories), 1).float()
+        parts = (leads / propagator.longest).repeat(len(trajectories), 1).float()
         known = trajectories.parameters
         told = [
-            evolution.conditions_for(parts[:, k], None if known is None else known.cpu()[first])
+            propagator.conditions_for(parts[:, k], None if known is None else known.cpu()[first])
             for k in range(parts.shape[1])
         ]
         return cls(rows, parts, torch.stack(told, dim=1))
@@ -166,7 +174,7 @@ class Windows:
     inputs: Float[Tensor, "state channel *space"]  # of all trajectories, one after the other
     steps: Steps
     weights: Float[Tensor, "window step"] | None
-    evolution: Evolution
+    propagator: Propagator
     trajectories: int  # how many the states are of
     gradients: str = "all"  # a name of `GRADIENTS`
     noise: tuple[float, ...] = ()  # deviation of noise on the start, per channel
@@ -175,7 +183,7 @@ class Windows:
     def of(
         cls,
         scaled: Trajectories,
-        evolution: Evolution,
+        propagator: Propagator,
         unroll: int = 1,
         gradients: str = "all",
         noise: float = 0.0,
@@ -185,14 +193,14 @@ class Windows:
 
         `noise` is in parts of the deviation of each channel over the training set.
         """
-        times = window_times(len(scaled.times), evolution.lead_times, unroll)
+        times = window_times(len(scaled.times), propagator.lead_times, unroll)
         channels = scaled.states.transpose(0, 2).flatten(1).double()
         sizes = (noise * channels.std(1, correction=0)).tolist() if noise else ()
         return cls(
             scaled.states.flatten(0, 1).float(),
-            Steps.of(scaled, evolution, times),
+            Steps.of(scaled, propagator, times),
             _weigh(scaled, times, gradients, time_weights),
-            evolution,
+            propagator,
             len(scaled),
             gradients,
             tuple(sizes),
@@ -262,7 +270,7 @@ class Windows:
 
     def teach(self, network: nn.Module) -> nn.Module:
         """What a step trains: the network, unrolled over a window."""
-        return Unrolled(network, self.evolution, self.gradients, self.noise)
+        return Unrolled(network, self.propagator, self.gradients, self.noise)
 
     def examples(self, count: int) -> tuple[Tensor, ...]:
         """What the network is called with in `count` windows that are spread over all."""
@@ -270,7 +278,7 @@ class Windows:
         spread = torch.arange(count, device=self.inputs.device) * len(self) // count
         steps = self.steps.take(spread)
         start = self.inputs.index_select(0, steps.rows[:, 0])
-        return (start, steps.conditions[:, 0]) if self.evolution.conditions else (start,)
+        return (start, steps.conditions[:, 0]) if self.propagator.conditions else (start,)
 
 
 @dataclass(frozen=True)
@@ -279,13 +287,13 @@ class Rollouts:
 
     inputs: Float[Tensor, "state channel *space"]
     steps: Steps
-    evolution: Evolution
+    propagator: Propagator
 
     counts: None = None  # where targets count: everywhere
     fill: float = 1.0  # as of `Pairs`, to no effect
 
     @classmethod
-    def of(cls, scaled: Trajectories, evolution: Evolution) -> "Rollouts":
+    def of(cls, scaled: Trajectories, propagator: Propagator) -> "Rollouts":
         """Rollouts from the first state, over at most 16 times.
 
         Of a network with many lead times: each time in one step, spread over all times.
@@ -296,13 +304,13 @@ class Rollouts:
             "one-step": list(range(1, count + 1)),
             "all-to-all": [(k * (n - 1)) // count for k in range(1, count + 1)],
             "direct": [n - 1],
-        }[evolution.lead_times]
+        }[propagator.lead_times]
         times = torch.tensor([[0, *ends]])
-        chained = evolution.lead_times != "all-to-all"
+        chained = propagator.lead_times != "all-to-all"
         return cls(
             scaled.states.flatten(0, 1).float(),
-            Steps.of(scaled, evolution, times, chained),
-            evolution,
+            Steps.of(scaled, propagator, times, chained),
+            propagator,
         )
 
     def __len__(self) -> int:
@@ -329,14 +337,14 @@ class Rollouts:
         rollouts, and training may go on from them.
         """
         network.eval()
-        chained = self.evolution.lead_times != "all-to-all"
+        chained = self.propagator.lead_times != "all-to-all"
         errors = []
         with torch.no_grad():
             for begin in range(0, len(self), batch_size):
                 some = self.steps.take(slice(begin, begin + batch_size))
                 start = u = self.inputs.index_select(0, some.rows[:, 0])
                 for k in range(some.parts.shape[1]):
-                    u = self.evolution.advance(
+                    u = self.propagator.advance(
                         network, u if chained else start, some.parts[:, k], some.conditions[:, k]
                     )
                     truth = self.inputs.index_select(0, some.rows[:, k + 1])

@@ -12,7 +12,7 @@ TIME = "time"  # the condition by which a network is told the lead time
 
 
 @dataclass(frozen=True)
-class Evolution:
+class Propagator:
     """How a network N stands for the map G(u, τ) over the lead time τ, on scaled states:
 
         G(u, τ) = u + τ' N(u, c)   residual: N learns the change, and G(u, 0) = u
@@ -42,6 +42,11 @@ class Evolution:
         """What the network is told beside the state, for the lead times τ' = `part`."""
         columns = {TIME: part}
         if parameters is not None:
+            if parameters.shape[1] != len(self.parameters):
+                raise ValueError(
+                    f"{parameters.shape[1]} parameters are given, and the training had "
+                    f"{len(self.parameters)}: {', '.join(self.parameters) or 'none'}; give these."
+                )
             for i, (name, a, b) in enumerate(
                 zip(self.parameters, self.low, self.high, strict=True)
             ):
@@ -89,13 +94,13 @@ class Unrolled(nn.Module):
     def __init__(
         self,
         network: nn.Module,
-        evolution: Evolution,
+        propagator: Propagator,
         gradients: str,
         noise: Sequence[float],
     ) -> None:
         """`noise` has a deviation per channel of the scaled start."""
         super().__init__()
-        self.network, self.evolution, self.gradients = network, evolution, gradients
+        self.network, self.propagator, self.gradients = network, propagator, gradients
         self.noise = tuple(noise)
 
     def forward(self, window: Window) -> Float[Tensor, "batch_and_step channel *space"]:
@@ -108,7 +113,7 @@ class Unrolled(nn.Module):
         made = []
         for k in range(steps):
             with torch.set_grad_enabled(torch.is_grad_enabled() and k >= min(learnt)):
-                u = self.evolution.advance(
+                u = self.propagator.advance(
                     self.network, u, window.parts[:, k], window.conditions[:, k]
                 )
             if k in learnt:
