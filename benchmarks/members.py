@@ -19,15 +19,17 @@ def main() -> None:
     rows: dict[str, dict[str, float]] = {}
     for count in COUNTS:
         torch.cuda.reset_peak_memory_stats()
-        times = time_run("navier-stokes", count)
-        rows[str(count)] = {**times, "peak_gb": torch.cuda.max_memory_allocated() / 1e9}
-    alone = rows["1"]["ms_per_step_all_included"]
-    for row in rows.values():
-        row["of one"] = row["ms_per_step_all_included"] / alone
-    text = json.dumps({"device": torch.cuda.get_device_name(), "members": rows}, indent=1)
-    print(text)
-    if len(sys.argv) > 1:
-        Path(sys.argv[1]).write_text(text)
+        row = time_run("navier-stokes", count)
+        alone = rows.get("1", row)["ms_per_step_all_included"]
+        row |= {
+            "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
+            "of one": row["ms_per_step_all_included"] / alone,
+        }
+        rows[str(count)] = row
+        print(count, row, flush=True)
+        text = json.dumps({"device": torch.cuda.get_device_name(), "members": rows}, indent=1)
+        if len(sys.argv) > 1:
+            Path(sys.argv[1]).write_text(text)
 
 
 if __name__ == "__main__":
