@@ -5,11 +5,12 @@ import pytest
 from matplotlib.image import imread
 
 from torchcno.disk import write_json
+from torchcno.runs.audit import read_audits
 
 
 @pytest.fixture(scope="session")
 def words():
-    return ("--samples", 2, "--device", "cpu", "--resolutions", "16,24,36")
+    return ("--samples", 2, "--device", "cpu", "--resolutions", "16,24,36", "--aliasing-only")
 
 
 def test_verdict_and_exit_code_follow_the_threshold(cno, run_folder, words, tmp_path):
@@ -75,3 +76,24 @@ def test_a_result_without_the_published_error_is_damaged(cno, run_folder, words,
     outcome = cno("audit", folder, *words, "--threshold", 1)
     assert outcome.code == 2
     assert f"{path} cannot be read (it has no errors of test)" in outcome.err
+
+
+def test_one_page_of_trust(cno, run_folder, tmp_path):
+    page, numbers = tmp_path / "trust.html", tmp_path / "trust.json"
+    words = ("--samples", 2, "--new-samples", 16, "--device", "cpu", "--threshold", 1)
+    outcome = cno("audit", run_folder, *words, "--page", page, "--json", numbers)
+    assert outcome.code == 0
+    for title in ("Errors", "Spectrum", "Bands", "Inputs out of distribution", "Break-even"):
+        assert f"\n{title}\n" in outcome.out
+        assert f"<h2>{title}</h2>" in page.read_text()
+    (told,) = json.loads(numbers.read_text())["audits"]
+    assert told["trust"]["calibration"]["samples"] == 128
+    assert len(read_audits(numbers)) == 1
+
+
+def test_options_that_contradict_each_other(cno, run_folder, tmp_path):
+    both = cno("audit", run_folder, "--aliasing-only", "--page", tmp_path / "a.html")
+    assert both.code == 2
+    assert "leave --aliasing-only out" in both.err
+    assert cno("audit", run_folder, "--new-samples", 0).code == 2
+    assert cno("audit", run_folder, "--page", tmp_path / "a.txt").code == 2

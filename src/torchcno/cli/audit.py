@@ -22,6 +22,7 @@ from torchcno.cli.terminal import show_table
 if TYPE_CHECKING:
     from torchcno.evaluation.aliasing import Audit
     from torchcno.evaluation.symmetries import Symmetry
+    from torchcno.runs.sections import TrustPage
 
 SHOWN = 5  # layers in the table; the JSON file has all
 
@@ -36,40 +37,58 @@ def audit(
     resolutions: Annotated[
         Numbers, describe("points per axis to compare", "half to twice as trained")
     ] = (),
+    new_samples: Annotated[
+        int, describe("samples of test and ood on which bands and scores are tried")
+    ] = 64,
+    aliasing_only: Annotated[bool, describe("leave out all but aliasing and shifts")] = False,
+    page: Annotated[Path | None, describe("write a page with pictures", "", "FILE.html")] = None,
     symmetries: Annotated[bool, describe("tell which symmetries the data have, and stop")] = False,
     json: Json = None,
     plot: Annotated[Path | None, describe("draw the runs side by side", "", "FILE")] = None,
     data: Data = None,
     device: Device = "auto",
 ) -> int:
-    """Measure the aliasing of trained runs, end to end and layer by layer.
+    """Measure how far trained runs can be trusted.
 
-    It compares predictions between grids and under translations by a fraction of a
-    grid step. The exit code is 1 if an error end to end is above the threshold.
+      aliasing    predictions compared between grids, under translations by part
+                  of a grid step, and layer by layer
+      errors      against shift, amplitude, noise, resolution and wavenumber
+      bands       how often error bands hold, in and out of distribution
+      inputs      whether inputs out of distribution are told from others
+      break-even  after how many solves the network has paid for its data
+
+    What cannot be measured says why. The exit code is 1 if an aliasing error end
+    to end is above the threshold, or if bands do not hold on test data.
 
     examples:
       cno audit runs/p1
       cno audit runs/cno runs/fno runs/unet --plot audit.png --json audit.json
-      cno audit runs/p1 --threshold 0.05 && echo alias-free enough
+      cno audit runs/p1 --page trust.html
+      cno audit runs/p1 --threshold 0.05 --aliasing-only && echo alias-free enough
       cno audit runs/p1 --symmetries
     """
     from torchcno.disk import write_json
-    from torchcno.runs.audit import audit_report, audit_run, find_run_symmetries
+    from torchcno.runs.audit import audit_report, audit_run, audit_trust, find_run_symmetries
     from torchcno.runs.evaluate import run_names
 
     if not runs:
         raise ValueError("name the folder of a run, or of several.")
     check_target(plot, PICTURES)
     check_target(json, [".json"])
+    check_target(page, [".html"])
+    if page and aliasing_only:
+        raise ValueError("--page needs all sections; leave --aliasing-only out.")
+    if new_samples < 1:
+        raise ValueError(f"--new-samples is {new_samples}; use 1 or more.")
     if not threshold > 0:
         raise ValueError(f"--threshold is {threshold}; give a positive number such as 0.01.")
     if symmetries:
-        if json or plot:
-            raise ValueError("--symmetries has neither --json nor --plot; leave them out.")
+        if json or plot or page:
+            raise ValueError("--symmetries has no --json, --plot or --page; leave them out.")
         for name, run in zip(run_names(runs), runs, strict=True):
             show_symmetries(name, find_run_symmetries(run, device=device))
         return 0
-    audits = []
+    audits, pages = [], []
     for name, run in zip(run_names(runs), runs, strict=True):
         found = audit_run(
             run,
@@ -82,7 +101,11 @@ def audit(
         )
         show_audit(found, threshold)
         audits.append(found)
-    content = audit_report(audits, threshold)
+        if not aliasing_only:
+            trust = audit_trust(run, samples=new_samples, device=device, data=data)
+            show_page(trust)
+            pages.append(trust)
+    content = audit_report(audits, threshold, pages)
     if json:
         write_json(content, json)
         print(f"All numbers are in {json}.")
@@ -92,7 +115,23 @@ def audit(
 
         save_figure(draw_audits(audits), plot)
         print(f"Drawn to {plot}.")
+    if page:
+        from torchcno.runs.pictures.trust import write_page
+
+        write_page(content, audits, pages, page)
+        print(f"The page is {page}.")
     return 0 if content["passed"] else MISSED
+
+
+def show_page(page: TrustPage) -> None:
+    """What the sections found."""
+    from torchcno.runs.sections import describe_page
+
+    for title, lines in describe_page(page).items():
+        print(f"\n{title}")
+        for line in lines:
+            print(f"  {line}")
+    print(f"({page.seconds:.0f} s)")
 
 
 def show_symmetries(name: str, found: Sequence[Symmetry]) -> None:

@@ -1,7 +1,7 @@
 """The Allen-Cahn equation: fronts between two phases."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Generator, Tensor
@@ -48,6 +48,11 @@ class AllenCahn(Problem):
     ood: ClassVar = {"K": 16, "r": (0.85, 1.15)}
     input_label: ClassVar = "u(0)"
     output_label: ClassVar = "u(T)"
+
+    def coarsened(self, share: float) -> "AllenCahn":
+        """Fewer and longer steps to the same time."""
+        steps = max(1, round(share * self.steps))
+        return replace(self, steps=steps, dt=self.dt * self.steps / steps)
 
     def sample_inputs(self, grid: Grid, n: int, generator: Generator) -> Tensor:
         """Random initial data f."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar
 
@@ -64,6 +64,11 @@ class Darcy(Problem):
         """The grid with `refinement` intervals in each of the data's."""
         grid = self.grid(resolution)
         return grid.resized(*(self.refinement * (n - 1) + 1 for n in grid.shape))
+
+    def coarsened(self, share: float) -> "Darcy":
+        """A coarser solver's grid, and a residual that is small against its error."""
+        fewer = max(1, round(share * self.refinement))
+        return replace(self, refinement=fewer, tolerance=max(self.tolerance, 1e-4))
 
     def restrict(self, fields: Tensor, resolution: Resolution) -> Tensor:
         """The values at the points shared with the coarse grid: a jumps, so a filter would ring."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -91,6 +91,11 @@ class NavierStokes(Evolution):
     def solver_grid(self, resolution: Resolution) -> Grid:
         """N² points, whatever the resolution of the data."""
         return self.grid(self.N)
+
+    def coarsened(self, share: float) -> "NavierStokes":
+        """Fewer points, and so fewer steps, of the same viscosity ε_N."""
+        points = max(8, 2 * round(share * self.N / 2))
+        return replace(self, N=points, epsilon=self.epsilon * points / self.N)
 
     def observe(self, fields: Tensor) -> Tensor:
         """u, or (u, v)."""

@@ -42,6 +42,7 @@ class Problem(ABC):
     extent: ClassVar[tuple[tuple[float, float], ...]] = ((0.0, 1.0), (0.0, 1.0))  # one per axis
     square: ClassVar[bool] = True  # whether the solver needs as many points along every axis
     normalized: ClassVar[bool] = True  # whether networks see fields scaled to [0, 1]
+    scales: ClassVar[bool] = True  # whether a multiple of a state is another state
     state_channels: ClassVar[int] = 1  # channels of the inputs that `solve` takes
     input_label: ClassVar[str] = "input"  # what the fields are, for plots
     output_label: ClassVar[str] = "output"
@@ -127,6 +128,13 @@ class Problem(ABC):
         """This problem with the constants of `split`."""
         constants: dict[str, Mapping[str, Any]] = {key: {} for key in SPLITS}
         return replace(self, **select({**constants, "ood": self.ood}, split, "split"))
+
+    def coarsened(self, share: float) -> "Problem | None":
+        """This problem with a cheaper solver: `share` of its points per axis, or of its steps.
+
+        By default itself: then a coarser grid alone makes the solver cheaper. None: nothing does.
+        """
+        return self
 
     def mask(self, inputs: Tensor) -> Tensor | None:
         """Where outputs count, from physical inputs; None: everywhere."""

@@ -88,6 +88,7 @@ class SmoothTransport(_Transport):
     variance: tuple[float, float] = option((0.003, 0.009), "range of the variance (σ)")
 
     name: ClassVar = "smooth-transport"
+    scales: ClassVar = False  # every input has the largest value 1
     layout: ClassVar = "inclusive"
 
     def restrict(self, fields: Tensor, resolution: Resolution) -> Tensor:

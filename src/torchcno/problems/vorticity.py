@@ -1,7 +1,7 @@
 """The Navier-Stokes equations at low Reynolds number: the supplement's counter-example."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -55,6 +55,10 @@ class Vorticity(Problem):
     def solver_grid(self, resolution: Resolution) -> Grid:
         """N² points, whatever the resolution of the data."""
         return self.grid(self.N)
+
+    def coarsened(self, share: float) -> "Vorticity":
+        """Longer steps; N points hold the initial vorticity, and fewer do not."""
+        return replace(self, dt=self.dt / share)
 
     def sample_inputs(self, grid: Grid, n: int, generator: Generator) -> Tensor:
         """Random initial vorticities."""

@@ -1,12 +1,13 @@
 """The audit of trained runs, on samples of their own problems."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from torchcno.arithmetic import arithmetic
 from torchcno.disk import read_json
 from torchcno.evaluation.aliasing import Audit, audit
 from torchcno.evaluation.errors import published_error
@@ -15,6 +16,8 @@ from torchcno.runs.folder import RunFolder
 from torchcno.runs.operator import pick_device
 from torchcno.runs.own import load_split, present_splits
 from torchcno.runs.plain import from_plain
+from torchcno.runs.sections import Subject, TrustPage, measure_page
+from torchcno.runs.trust import measure_on_data
 
 KNOWN = 256  # training samples by whose span inputs are known
 
@@ -72,6 +75,40 @@ def audit_run(
     return RunAudit(**vars(named), error=error, weights=run.hash_weights())
 
 
+def audit_trust(
+    folder: str | Path,
+    *,
+    samples: int = 64,
+    device: str = "auto",
+    data: str | Path | None = None,
+) -> TrustPage:
+    """All that says how far to trust a run: `TrustPage`, on `samples` of test and of ood."""
+    run, where = RunFolder(folder), pick_device(device)
+    config, operator = run.config_here(data), run.operator(where)
+    (split, *_) = present_splits(config.problem, ("test",))
+    found = {}
+    for name in (split, "ood"):
+        there = config.problem.samples.get(name, 0)
+        if there:
+            found[name] = load_split(
+                config.problem,
+                name,
+                folder=config.data,
+                resolution=config.resolution,
+                samples=min(samples, there),
+                device=where,
+            )
+    if operator.trust is None:
+        operator.trust = measure_on_data(operator, config, where)
+    rows = run.rows() if run.metrics.exists() else []
+    result = run.result()
+    seconds = None if result is None else result["seconds_per_epoch"] * len(rows)
+    with arithmetic(config.train.precision):
+        return measure_page(
+            Subject(operator, config, found[split], split, found.get("ood"), where, seconds)
+        )
+
+
 def find_run_symmetries(
     folder: str | Path, *, samples: int | None = None, device: str = "auto"
 ) -> list[Symmetry]:
@@ -97,12 +134,20 @@ def find_run_symmetries(
         return find_symmetries(operator.network, pairs[0], pairs[1], operator.grid)
 
 
-def audit_report(audits: Sequence[Audit], threshold: float) -> dict[str, Any]:
+def audit_report(
+    audits: Sequence[Audit], threshold: float, pages: Sequence[TrustPage] = ()
+) -> dict[str, Any]:
     """The audits and their verdicts for a JSON file."""
+    told = []
+    for i, found in enumerate(audits):
+        page = pages[i] if pages else None
+        passed = found.passes(threshold) and (page is None or page.calibration.holds is not False)
+        one = {**found.as_dict(), "passed": passed}
+        told.append(one if page is None else one | {"trust": asdict(page)})
     return {
         "threshold": threshold,
-        "passed": all(found.passes(threshold) for found in audits),
-        "audits": [{**found.as_dict(), "passed": found.passes(threshold)} for found in audits],
+        "passed": all(one["passed"] for one in told),
+        "audits": told,
     }
 
 

@@ -74,6 +74,7 @@ class Airfoil(Problem):
     steady: SteadyConfig = option(SteadyConfig(), "how the flow is found")
 
     name: ClassVar = "airfoil"
+    scales: ClassVar = False
     version: ClassVar = 2
     layout: ClassVar = "cell-centred"
     boundary: ClassVar = "even"
@@ -122,6 +123,10 @@ class Airfoil(Problem):
             f"the surfaces of {_MOST_DRAWS} shapes in a row cross; use fewer bumps or "
             "amplitudes='range'."
         )
+
+    def coarsened(self, share: float) -> None:
+        """None: the mesh follows the airfoil, not the grid."""
+        return
 
     def sample_inputs(self, grid: Grid, n: int, generator: Generator) -> Tensor:
         """`n` states: characteristic functions at the points of `grid`, and their coefficients."""

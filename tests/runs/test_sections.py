@@ -1,0 +1,93 @@
+import pytest
+import torch
+
+from torchcno.data.fields import Fields
+from torchcno.grids import Grid
+from torchcno.problems import PROBLEMS
+from torchcno.runs.audit import audit_trust
+from torchcno.runs.sections import BreakEven, TrustPage, describe_page
+from torchcno.runs.train import train
+from torchcno.training import Hardware, Recipe
+
+
+@pytest.fixture(scope="module")
+def page(tiny_run) -> TrustPage:
+    return audit_trust(tiny_run, samples=32, device="cpu")
+
+
+def test_unchanged_inputs_have_the_error_of_the_run(page):
+    """Times 1 and on the grid of the training, the first samples are those of the test set."""
+    amplitude = dict(zip(page.amplitude.at, page.amplitude.errors, strict=True))
+    resolution = dict(zip(page.resolution.at, page.resolution.errors, strict=True))
+    assert amplitude[1.0] == pytest.approx(resolution[24.0], rel=1e-3)
+    # A CNO is one operator: the error on a finer grid is that of the same functions.
+    assert resolution[48.0] == pytest.approx(resolution[24.0], rel=0.05)
+
+
+def test_noise_does_not_help(page):
+    assert page.noise.at[0] == 0.0
+    assert page.noise.errors[-1] > 0.99 * page.noise.errors[0]
+
+
+def test_all_energy_of_the_error_lies_in_some_band(page):
+    for bands in page.spectrum.bands.values():
+        assert sum(band.share for band in bands) == pytest.approx(1)
+
+
+def test_bands_hold_on_samples_of_the_same_kind(page):
+    assert page.calibration.holds
+    for one in page.calibration.coverages:
+        if one.split == "test":
+            assert one.likely[0] <= one.relative <= one.likely[1]
+
+
+def test_what_cannot_be_measured_says_why(page):
+    assert page.shift.left_out == "the grid is not periodic"
+    said = describe_page(page)
+    assert "left out, the grid is not periodic" in said["Errors"][0]
+    assert all(lines for lines in said.values())
+
+
+def test_own_data_have_the_sections_that_need_no_solver(tmp_path):
+    u = torch.randn(40, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    fields = Fields(u, u.roll(1, -1), Grid((16, 16), "periodic"))
+    sets = fields.split(16, 12, 12)
+    small = {"levels": 1, "width": 4, "lift_width": 4, "neck_blocks": 1, "skip_blocks": 1}
+    recipe = Recipe(epochs=1, batch_size=8)
+    hardware = Hardware(accelerator="cpu")
+    train(
+        "cno", *sets[:2], tmp_path / "own", test=sets[2], recipe=recipe, hardware=hardware, **small
+    )
+    page = audit_trust(tmp_path / "own", device="cpu")
+    for left in (page.amplitude, page.break_even):
+        assert left.left_out == "no solver is known for these data"
+    assert "solutions move with their inputs" in page.shift.left_out
+    assert "no set out of distribution" in page.detection.left_out
+    assert page.detection.alarms_inside is not None
+    assert page.resolution.at == (8.0, 12.0, 16.0)
+    assert [one.confidence for one in page.calibration.coverages] == [0.5, 0.8, 0.9]
+    assert page.calibration.samples == 12
+
+
+@pytest.mark.parametrize("name", ["navier-stokes", "allen-cahn", "darcy", "vorticity"])
+def test_a_coarsened_solver_solves_the_same_equation(name):
+    problem = PROBLEMS[name]()
+    coarse = problem.coarsened(0.5)
+    assert type(coarse) is type(problem)
+    if name == "allen-cahn":
+        assert coarse.dt * coarse.steps == pytest.approx(problem.dt * problem.steps)
+    if name == "navier-stokes":
+        assert coarse.epsilon / coarse.N == problem.epsilon / problem.N
+    assert problem.coarsened(1.0).solver_grid(64) == problem.solver_grid(64)
+
+
+def test_a_solver_that_is_faster_is_never_overtaken(page):
+    found = page.break_even
+    assert found.coarse_seconds <= found.solver_seconds
+    if found.network_seconds > found.coarse_seconds:
+        assert found.solves is None
+    paid = BreakEven(0.01, 0.001, 0.1, 0.05, 0.5, 0.01, 100.0, 200.0, 300 / 0.049, "cpu")
+    assert (
+        "after 6,122 solves (training took 200 s)"
+        in describe_page(TrustPage(**{**vars(page), "break_even": paid}))["Break-even"][-1]
+    )
