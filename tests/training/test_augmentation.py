@@ -93,7 +93,7 @@ def test_reflections_are_the_mirror_images_of_a_flow(components):
 
 def test_three_channels_are_no_plane_velocity():
     u = torch.rand(1, 3, 4, 4)
-    with pytest.raises(ValueError, match="no plane velocity"):
+    with pytest.raises(ValueError, match="are no velocity"):
         draws(flow_reflection, u, n=1)
 
 

@@ -2,10 +2,12 @@
 
 from torchcno.problems.airfoil import Airfoil
 from torchcno.problems.allen_cahn import AllenCahn
+from torchcno.problems.burgers import Burgers
 from torchcno.problems.darcy import Darcy
 from torchcno.problems.navier_stokes import NavierStokes
 from torchcno.problems.poisson import Poisson
 from torchcno.problems.problem import SPLITS, Problem
+from torchcno.problems.taylor_green import TaylorGreen
 from torchcno.problems.transport import DiscontinuousTransport, SmoothTransport
 from torchcno.problems.vorticity import Vorticity
 from torchcno.problems.wave import Wave
@@ -22,5 +24,7 @@ PROBLEMS: dict[str, type[Problem]] = {
         Darcy,
         Airfoil,
         Vorticity,
+        Burgers,
+        TaylorGreen,
     )
 }

@@ -1,6 +1,7 @@
 """The Allen-Cahn equation: fronts between two phases."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -8,13 +9,14 @@ from torch import Generator, Tensor
 from torch.nn.functional import pad
 
 from torchcno.grids import Grid
-from torchcno.problems.problem import Problem
+from torchcno.problems.evolution import Evolution, check_times
 from torchcno.problems.random_fields import sine_series
+from torchcno.problems.steppers import take_snapshots
 from torchcno.selection import option
 
 
 @dataclass(frozen=True)
-class AllenCahn(Problem):
+class AllenCahn(Evolution):
     """Allen-Cahn equation: f ↦ u(T) of u_t = Δu − ε² u (u² − 1) on the unit torus.
 
         f = A/(K + 1)² Σ_{i,j=1}^K a_ij (i² + j²)^{−r} sin(πix) sin(πjy),   a_ij ~ U(−1, 1)
@@ -59,19 +61,33 @@ class AllenCahn(Problem):
         bound = self.amplitude / (self.K + 1) ** 2
         return sine_series(grid, n, self.K, self.r, generator, bound)
 
-    def solve(self, inputs: Tensor) -> Tensor:
-        """u(T) from f, whose last row and column play no part.
+    @property
+    def T(self) -> float:  # noqa: N802
+        """The time of the outputs, N Δt."""
+        return self.steps * self.dt
+
+    def trajectory(self, inputs: Tensor, times: Sequence[float]) -> Tensor:
+        """u at increasing `times`, from f, whose last row and column play no part."""
+        u = self.checked(inputs)[..., :-1, :-1]
+        check_times(times)
+        return take_snapshots(
+            u, times, self._advance, lambda now: pad(now, (0, 1, 0, 1), mode="circular")
+        )
+
+    def _advance(self, u: Tensor, duration: float) -> Tensor:
+        """u after `duration`, in steps of Δt; of a little less where they would not end there.
 
         Beyond 466 points per axis a step is divided, so that the scheme stays monotone.
         """
-        u = self.checked(inputs)[..., :-1, :-1]
+        steps = math.ceil(duration / self.dt * (1 - 1e-9))
+        step = self.dt if math.isclose(steps * self.dt, duration) else duration / steps
         dx = 1 / u.shape[-1]
         # −Δ_h has eigenvalues up to 8/Δx², and about u = ±1 the reaction decays at the rate 2ε²:
         # no mode may change its sign in a step.
-        divisor = math.ceil(self.dt * (8 / dx**2 + 2 * self.epsilon**2))
-        dt = self.dt / divisor
+        divisor = math.ceil(step * (8 / dx**2 + 2 * self.epsilon**2))
+        dt = step / divisor
         diffusion, reaction = dt / dx**2, dt * self.epsilon**2
-        for _ in range(self.steps * divisor):
+        for _ in range(steps * divisor):
             padded = pad(u, (1, 1, 1, 1), mode="circular")
             neighbours = (
                 (padded[..., 2:, 1:-1] + padded[..., :-2, 1:-1])
@@ -80,4 +96,12 @@ class AllenCahn(Problem):
             )
             growth = (1 + reaction - 4 * diffusion) - reaction * u.square()
             u = growth.mul_(u).add_(neighbours, alpha=diffusion)
-        return pad(u, (0, 1, 0, 1), mode="circular")
+        return u
+
+    def invariants(self, fields: Tensor) -> dict[str, Tensor]:
+        """The energy ∫ |∇_h u|²/2 + ε²/4 (u² − 1)², which falls: the scheme is its descent."""
+        u = fields[..., 0, :-1, :-1]
+        steps = [(u.roll(-1, axis) - u).square() for axis in (-2, -1)]
+        gradient = (steps[0] + steps[1]) * u.shape[-1] ** 2
+        density = gradient / 2 + self.epsilon**2 / 4 * (u.square() - 1).square()
+        return {"energy": density.mean((-2, -1))}

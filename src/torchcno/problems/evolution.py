@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
@@ -44,10 +44,10 @@ class Evolution(Problem):
         grid: Grid,
         times: Sequence[float],
         device: str | torch.device = "cpu",
-    ) -> Float[Tensor, "sample time channel *space"]:
-        """States on `grid` at `times`, one random trajectory per generator."""
-        batches = self.draw_batches(generators, grid, device)
-        return torch.cat([self.trajectory(batch, times) for batch in batches])
+    ) -> Iterator[Float[Tensor, "sample time channel *space"]]:
+        """States on `grid` at `times`, one random trajectory per generator, in batches."""
+        for batch in self.draw_batches(generators, grid, device):
+            yield self.trajectory(batch, times)
 
     def trajectories(
         self,
@@ -60,9 +60,13 @@ class Evolution(Problem):
 
         Float64 on the CPU. As `pairs`: a sample depends on its generator alone.
         """
-        states = self.draw_trajectories(generators, self.solver_grid(resolution), times, device)
-        seen = self.restrict(self.observe(states.flatten(0, 1)), resolution)
-        return seen.unflatten(0, states.shape[:2]).cpu()
+
+        def see(states: Tensor) -> Tensor:
+            seen = self.restrict(self.observe(states.flatten(0, 1)), resolution)
+            return seen.unflatten(0, states.shape[:2]).cpu()
+
+        grid = self.solver_grid(resolution)
+        return torch.cat([*map(see, self.draw_trajectories(generators, grid, times, device))])
 
 
 def require_evolution(problem: Problem) -> Evolution:

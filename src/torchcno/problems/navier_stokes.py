@@ -13,6 +13,7 @@ from torchcno.grids import Grid
 from torchcno.problems.evolution import Evolution, check_times
 from torchcno.problems.problem import Resolution
 from torchcno.problems.random_fields import uniform
+from torchcno.problems.steppers import take_snapshots
 from torchcno.problems.torus_flow import TorusFlow, torus_flow
 from torchcno.selection import option
 
@@ -141,12 +142,12 @@ class NavierStokes(Evolution):
         flow = torus_flow(self.N, velocity.device)
         damping = self._damping(flow)
         omega_hat, mean = flow.vorticity(velocity)
-        states, now = [], 0.0
-        for time in times:
-            omega_hat = _advance(flow, omega_hat, mean, damping, time - now, self.cfl)
-            states.append(flow.velocity(omega_hat, mean, self.N))
-            now = time
-        return torch.stack(states, dim=1)
+        return take_snapshots(
+            omega_hat,
+            times,
+            lambda now, duration: _advance(flow, now, mean, damping, duration, self.cfl),
+            lambda now: flow.velocity(now, mean, self.N),
+        )
 
     def invariants(self, fields: Tensor) -> dict[str, Tensor]:
         """The mean velocity, which stays, and the energy, which falls and needs both components."""

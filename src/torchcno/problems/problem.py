@@ -102,10 +102,9 @@ class Problem(ABC):
         batched products depends on the batch, and a sample there fills the cores' caches already.
         """
         batches = self.draw_batches(generators, self.solver_grid(resolution), device)
-        outputs = torch.cat([self.solve(batch) for batch in batches])
         inputs, outputs = (
-            self.restrict(self.observe(fields), resolution).cpu()
-            for fields in (torch.cat(batches), outputs)
+            torch.cat([self.restrict(self.observe(fields), resolution).cpu() for fields in each])
+            for each in (batches, map(self.solve, batches))
         )
         return inputs, outputs
 

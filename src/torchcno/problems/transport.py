@@ -2,7 +2,8 @@
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -11,13 +12,14 @@ from scipy.ndimage import gaussian_filter
 from torch import Generator, Tensor
 
 from torchcno.grids import Grid
-from torchcno.problems.problem import Problem, Resolution
+from torchcno.problems.evolution import Evolution, check_times
+from torchcno.problems.problem import Resolution
 from torchcno.problems.random_fields import uniform
 from torchcno.selection import option
 
 
 @dataclass(frozen=True)
-class _Transport(Problem):
+class _Transport(Evolution):
     """u_t + v·∇u = 0 on the plane, so that u(x, T) = f(x − vT).
 
     Section 3 and SM "Transport Equation". The state holds f twice: on the unit square D, which
@@ -53,9 +55,36 @@ class _Transport(Problem):
         upstream = self._profile(y - self.T * v_y, x - self.T * v_x, parameters)
         return torch.stack([here, upstream], dim=1)
 
-    def solve(self, inputs: Tensor) -> Tensor:
-        """u(·, T) on D: what was on D − vT."""
-        return self.checked(inputs)[:, 1:]
+    def trajectory(self, inputs: Tensor, times: Sequence[float]) -> Tensor:
+        """u on D at times 0 and T: f, and what was on D − vT. A state holds no others."""
+        states = self.checked(inputs)
+        check_times(times)
+        held = {0.0: states[:, :1], float(self.T): states[:, 1:]}
+        others = [time for time in times if time not in held]
+        if others:
+            raise ValueError(
+                f"a state of {self.name} holds the times 0 and T = {self.T:g}, not {others}; draw "
+                "others by `draw_trajectories`, or sample states with another T."
+            )
+        return torch.stack([held[time] for time in times], dim=1)
+
+    def draw_trajectories(
+        self,
+        generators: Sequence[Generator],
+        grid: Grid,
+        times: Sequence[float],
+        device: str | torch.device = "cpu",
+    ) -> Iterator[Tensor]:
+        """u on D at `times`, exactly: the shapes of `sample_inputs`, moved."""
+        check_times(times)
+        for generator in generators:
+            shape = self.sample_shapes(1, generator)
+            moved = [replace(self, T=time).states(shape, grid)[:, 1:] for time in times]
+            yield torch.stack(moved, dim=1).to(device)
+
+    def invariants(self, fields: Tensor) -> dict[str, Tensor]:
+        """The mass on D, which stays while the shape does."""
+        return {"mass": fields.mean((-3, -2, -1))}
 
     def observe(self, fields: Tensor) -> Tensor:
         """f, or u(T), on the unit square."""

@@ -1,6 +1,6 @@
 """The Navier-Stokes equations at low Reynolds number: the supplement's counter-example."""
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -9,14 +9,16 @@ from jaxtyping import Complex
 from torch import Generator, Tensor
 
 from torchcno.grids import Grid
-from torchcno.problems.problem import Problem, Resolution
+from torchcno.problems.evolution import Evolution, check_times
+from torchcno.problems.problem import Resolution
 from torchcno.problems.random_fields import periodic_matern
+from torchcno.problems.steppers import advance_crank_nicolson_heun, take_snapshots
 from torchcno.problems.torus_flow import TorusFlow, torus_flow
 from torchcno.selection import option
 
 
 @dataclass(frozen=True)
-class Vorticity(Problem):
+class Vorticity(Evolution):
     """Vorticity equation: ω(0) ↦ ω(T) of ω_t + u·∇ω = νΔω + f on the torus, too smooth to be hard.
 
         f = 0.1 (sin 2π(x + y) + cos 2π(x + y)),   ω(0) ~ N(0, s (−Δ + τ²)^{−α})
@@ -70,35 +72,33 @@ class Vorticity(Problem):
         law = periodic_matern(self.scale, self.tau, self.alpha, self.k_max)
         return law.sample(grid, n, generator)
 
-    def solve(self, inputs: Tensor) -> Tensor:
-        """ω(T) from ω(0), whose mean is taken off."""
+    def trajectory(self, inputs: Tensor, times: Sequence[float]) -> Tensor:
+        """ω at increasing `times`, from ω(0), whose mean is taken off."""
         omega = self.checked(inputs)[:, 0]
+        check_times(times)
         n_points = omega.shape[-1]
         flow = torus_flow(n_points, omega.device)
         omega_hat = flow.coefficients(omega)
         omega_hat[:, 0, 0] = 0.0
         forcing = self._forcing(flow)
-        steps = math.ceil(self.T / self.dt)
-        dt = self.T / steps
-        half = dt / 2 * self.nu * flow.k_squared
-        keep, gain = (1 - half) / (1 + half), dt / (1 + half)
         at_rest = omega_hat.new_zeros(len(omega), 2)
 
         def tendency(omega_hat: Tensor) -> Tensor:
             velocity = flow.velocity(omega_hat, at_rest, flow.M)
             return flow.self_advection(velocity) + forcing
 
-        for _ in range(steps):
-            before = tendency(omega_hat)
-            kept = keep * omega_hat
-            after = tendency(torch.addcmul(kept, gain, before))
-            omega_hat = torch.addcmul(kept, gain, before + after, value=0.5)
-        if not torch.isfinite(omega_hat).all():
-            raise ValueError(
-                f"time steps of {dt:g} are unstable on {n_points} points an axis; "
-                f"use dt={dt / 2:g} or less."
+        def advance(now: Tensor, duration: float) -> Tensor:
+            return advance_crank_nicolson_heun(
+                now, tendency, self.nu, flow.k_squared, duration, self.dt
             )
-        return flow.values(omega_hat, n_points)[:, None]
+
+        return take_snapshots(
+            omega_hat, times, advance, lambda now: flow.values(now, n_points)[:, None]
+        )
+
+    def invariants(self, fields: Tensor) -> dict[str, Tensor]:
+        """The mean vorticity, which stays zero."""
+        return {"mean ω": fields.mean((-3, -2, -1))}
 
     def _forcing(self, flow: TorusFlow) -> Complex[Tensor, "M kx"]:
         """f's coefficient of e^{2πi(x + y)}: (cos φ + sin φ)^ = (1 − i)/2 at k = (1, 1)."""

@@ -63,17 +63,23 @@ def axis_exchange(space: torch.Size, channels: int, generator: Generator) -> Mov
 
 
 def flow_reflection(space: torch.Size, channels: int, generator: Generator) -> Move:
-    """One of the four mirror images of a plane flow.
+    """One of the mirror images of a flow: two in one dimension, four in a plane, eight in space.
 
     Mirrored along x, u changes its sign, and along y, v does where it is seen.
     """
-    if len(space) != 2 or not 1 <= channels <= 2:
+    if not 1 <= channels <= len(space):
         raise ValueError(
-            f"{channels} channels in {len(space)} dimensions are no plane velocity u or (u, v); "
-            "use augmentation='none'."
+            f"{channels} channels in {len(space)} dimensions are no velocity u, (u, v) or "
+            "(u, v, w); use augmentation='none'."
         )
-    along_x, along_y = (int(torch.randint(2, (), generator=generator)) for _ in range(2))
-    return Move([0, 1], [along_y, along_x], [0, 0], [along_x, along_y][:channels])
+    mirrors = [int(torch.randint(2, (), generator=generator)) for _ in space]  # along x, y, z
+    return _mirror_flow(mirrors, channels)
+
+
+def _mirror_flow(mirrors: Sequence[int], channels: int) -> Move:
+    """A flow mirrored along some of the axes x, y, z, which are z, y, x of the grid."""
+    d = len(mirrors)
+    return Move(list(range(d)), list(mirrors[::-1]), [0] * d, list(mirrors[:channels]))
 
 
 def contradiction(name: str, grid: Grid, channels: tuple[int, int]) -> str:
@@ -87,8 +93,11 @@ def contradiction(name: str, grid: Grid, channels: tuple[int, int]) -> str:
         return f"the axes of {grid.shape} points, {grid.layout}, on {grid.extent} are not alike"
     if name == "exchange" and axes == 1:
         return "one axis has no other to be exchanged with"
-    if name in ("reflections", "odd-reflections") and (axes != 2 or max(channels) > 2):
-        return f"{channels[0]} to {channels[1]} channels on {axes} axes are no velocity in a plane"
+    words = f"{channels[0]} to {channels[1]} channels on {axes} axes are no velocity"
+    if name == "reflections" and (axes != 2 or max(channels) > 2):
+        return f"{words} in a plane"
+    if name == "odd-reflections" and max(channels) > axes:
+        return words
     return ""
 
 
@@ -136,11 +145,8 @@ def exchange_group(space: torch.Size, channels: int) -> list[Move]:
 
 
 def reflection_group(space: torch.Size, channels: int) -> list[Move]:
-    """The four mirror images of a plane flow."""
-    return [
-        Move([0, 1], [along_y, along_x], [0, 0], [along_x, along_y][:channels])
-        for along_x, along_y in product((0, 1), repeat=2)
-    ]
+    """All mirror images of a flow: four in a plane."""
+    return [_mirror_flow(mirrors, channels) for mirrors in product((0, 1), repeat=len(space))]
 
 
 # All elements of those that are few: predictions are averaged over them.

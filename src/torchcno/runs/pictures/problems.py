@@ -63,7 +63,8 @@ def draw_fields(figure: SubFigure, problem: Problem, fields: Fields) -> None:
             ax.set(xticks=[])
             if field.ndim == 1:
                 ax.plot(fields.grid.axis(0), field, color=COLOURS[1])
-                ax.set_ylim(low, high)
+                margin = 0.05 * float(channel.max() - channel.min())
+                ax.set_ylim(float(channel.min()) - margin, float(channel.max()) + margin)
                 continue
             ax.imshow(
                 middle_plane(torch.from_numpy(field)).numpy(),
