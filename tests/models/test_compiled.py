@@ -35,6 +35,14 @@ for name, model in MODELS.items():
     assert all(name.startswith("aten.") for name in operators if "." in name), operators
     torch.jit.save(traced, io.BytesIO())  # a function of Python in it would be refused
     print(name)
+times = torch.rand(2, 1)
+for name in ("cno", "fno", "unet"):
+    config = MODELS[name].Config(size=(16, 16), conditioning=("time",), **small.get(name, cno))
+    network = MODELS[name](config).eval()
+    torch.nn.init.normal_(network.conditioner.scales_and_shifts.weight)
+    whole = torch.compile(network, fullgraph=True, backend="eager")
+    torch.testing.assert_close(whole(u, times), network(u, times))
+    print(name, "told the time")
 """
 
 
@@ -42,3 +50,4 @@ def test_every_network_is_compiled_traced_and_exported_whole():
     process = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True)
     assert process.returncode == 0, process.stderr[-2000:]
     assert "galerkin-transformer" in process.stdout
+    assert "unet told the time" in process.stdout

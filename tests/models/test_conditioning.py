@@ -9,7 +9,7 @@ from torch import nn
 from torchcno import for_inference
 from torchcno.models import MODELS, count_parameters
 from torchcno.models.cno import CNO, CNOConfig
-from torchcno.operators import conditioning_of, is_conditioned
+from torchcno.operators import Ideal, conditioning_of, is_conditioned
 from torchcno.operators.conditioning import HIDDEN
 from torchcno.runs.plain import from_plain, to_plain
 
@@ -137,3 +137,20 @@ def test_every_norm_of_a_cno_has_its_scale_and_shift(fields):
     gradients = torch.autograd.grad(v.square().sum(), [m.shift for m in seen], allow_unused=True)
     assert all(gradient is not None for gradient in gradients)
     assert network(torch.randn(2, 1, 24), 0.5).shape == (2, 1, 24)  # and on other grids
+
+
+def test_translations_commute_with_a_network_that_knows_the_time():
+    config = CNOConfig(
+        size=(12,), levels=1, width=4, neck_blocks=1, skip_blocks=1, lift_width=4,
+        boundary="periodic", filter=Ideal(), activation="polynomial", conditioning=("time",),
+    )  # fmt: skip
+    network, k = shaken(CNO(config).double().eval()), torch.fft.fftfreq(12, 1 / 12).double()
+
+    def translated(v, steps):
+        return torch.fft.ifft(torch.fft.fft(v) * torch.exp(-2j * torch.pi * k * steps / 12)).real
+
+    u = torch.randn(3, 1, 12, dtype=torch.float64)
+    u = torch.fft.ifft(torch.fft.fft(u) * (k.abs() < 6)).real  # below the Nyquist mode
+    v = network(u, TIMES.double())
+    moved = network(translated(u, 1 / 3), TIMES.double())
+    torch.testing.assert_close(moved, translated(v, 1 / 3), rtol=0, atol=1e-11)

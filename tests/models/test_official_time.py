@@ -1,6 +1,7 @@
 """The authors' time-dependent networks, number by number."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -242,3 +243,21 @@ class TestProtocol:
         }
         for name, errors in percent.items():
             torch.testing.assert_close(errors, data[f"validation_percent_{name}"])
+
+
+@pytest.mark.usefixtures("as_outside_tests")  # as a reader runs it
+def test_the_code_of_the_page_runs(tmp_path, monkeypatch, capsys):
+    """On a small pretrained network: that of the fine-tuned one, without the layers around it."""
+    monkeypatch.chdir(tmp_path)
+    weights = {
+        name.replace("lift.lift.", "lift.").replace("project.project.", "project."): value
+        for name, value in read("td_finetune")["state_dict"].items()
+        if "linear" not in name
+    }
+    torch.save({"state_dict": weights, "epoch": 3}, "cno-fm.ckpt")
+    page = Path(__file__).parents[2] / "docs" / "time-dependent-cno.md"
+    names: dict = {}
+    for code in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        exec(compile(code.replace("size = 128", "size = 16"), page.name, "exec"), names)
+    assert names["tuned"].config.pretrained_channels == (5, 4)
+    assert capsys.readouterr().out == "109253872\n"

@@ -69,6 +69,8 @@ def write_run(folder: Path, name: str, size: tuple[int, ...] = (16, 16), **field
             buffer.copy_(0.2 * torch.rand_like(buffer) - 0.1)
         if buffer_name.endswith("running_var"):
             buffer.copy_(0.01 + 0.1 * torch.rand_like(buffer))
+    if hasattr(operator.network, "conditioner"):  # nothing at the start
+        torch.nn.init.normal_(operator.network.conditioner.scales_and_shifts.weight)
     target = RunFolder(folder / name)
     target.path.mkdir(parents=True)
     write_json(operator.description(), target.model_file)
@@ -113,6 +115,30 @@ def test_other_grids_and_other_dimensions(tmp_path, boundary):
     u = export.random_inputs(load(run), Grid((24,), "periodic"), 2)
     v = torch.export.load(written.path).module()(u)
     torch.testing.assert_close(v, load(run).apply_to(u))
+
+
+@pytest.mark.parametrize(("name", "format"), [("cno", "pt2"), ("unet", "onnx"), ("ffnn", "onnx")])
+def test_scalars_are_a_second_input(tmp_path, name, format):
+    import onnxruntime
+
+    run = write_run(tmp_path, name, conditioning=("time", "viscosity"))
+    written = export_file(run, tmp_path / f"file.{format}", format)
+    assert written.difference < 1e-5
+    assert json.loads(written.note["conditioning"]) == ["time", "viscosity"]
+    operator = load(run)
+    u, scalars = export.random_arguments(operator, operator.grid, 4)
+    if format == "pt2":
+        run_file = torch.export.load(written.path).module()
+    else:
+        session = onnxruntime.InferenceSession(written.path)
+
+        def run_file(u, scalars):
+            given = {"input": u.numpy(), "conditions": scalars.numpy()}
+            return torch.from_numpy(session.run(None, given)[0])
+
+    v = run_file(u, scalars)
+    torch.testing.assert_close(v, operator.apply_to(u, conditions=scalars), rtol=1e-3, atol=1e-4)
+    assert not torch.allclose(v, run_file(u, 1 - scalars), atol=1e-3)
 
 
 def test_an_onnx_file_says_what_it_is(runs, tmp_path):
@@ -184,7 +210,7 @@ def test_an_operator_that_pytorch_does_not_have_is_refused(tmp_path):
         network, Normalization.identity(), Grid((16, 16), "periodic"), "cno", "heat"
     )
     with pytest.raises(ValueError, match="calls operators of test_export, which PyTorch alone"):
-        export.trace(operator, torch.rand(2, 1, 16, 16))
+        export.trace(operator, (torch.rand(2, 1, 16, 16),))
 
 
 @pytest.mark.parametrize(

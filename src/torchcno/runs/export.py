@@ -4,6 +4,7 @@ onnx   for onnxruntime and all else that reads ONNX
 pt2    a program of `torch.export`: for PyTorch alone
 
 The file takes and gives physical values, in batches of any size, on the one grid it is written for.
+Scalars that the network depends on, such as a lead time, are a second input: a row per sample.
 It says what it is: problem, model, grid, ranges of the training data, hash of the weights. It is
 run beside the network before it is kept.
 """
@@ -26,6 +27,7 @@ from torch import Tensor, nn
 
 from torchcno.disk import replacing
 from torchcno.grids import Grid
+from torchcno.operators import conditioning_of
 from torchcno.runs.folder import RunFolder
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.pretrained import find_run
@@ -66,7 +68,7 @@ def export_file(
     grid = choose_grid(operator, size)
     note = describe(operator, grid, folder.hash_weights())
     with replacing(path) as part:
-        run_file = write(to_portable(operator), random_inputs(operator, grid, 2), note, part)
+        run_file = write(to_portable(operator), random_arguments(operator, grid, 2), note, part)
         difference = max(compare(run_file, operator, grid, batch) for batch in TRIED)
         if not difference <= TOLERANCE:  # nor if it is NaN
             raise ValueError(
@@ -93,7 +95,7 @@ def choose_grid(operator: TrainedOperator, size: tuple[int, ...]) -> Grid:
 def describe(operator: TrainedOperator, grid: Grid, digest: str) -> dict[str, str]:
     """What a file says of itself: strings, as ONNX wants them, of JSON where there are several."""
     said = operator.description()
-    config = operator.network.config
+    config, names = operator.network.config, conditioning_of(operator.network)
     return {
         "torchcno": str(said["torchcno"]),
         "problem": operator.problem,
@@ -103,6 +105,7 @@ def describe(operator: TrainedOperator, grid: Grid, digest: str) -> dict[str, st
         "grid": json.dumps({"shape": grid.shape, "layout": grid.layout, "extent": grid.extent}),
         "ranges": json.dumps(said["normalization"]),
         "weights_sha256": digest,
+        **({"conditioning": json.dumps(names)} if names else {}),
     }
 
 
@@ -139,12 +142,19 @@ def random_inputs(operator: TrainedOperator, grid: Grid, batch: int) -> Tensor:
     return ((torch.rand(shape, generator=generator) - t) / s).float()
 
 
+def random_arguments(operator: TrainedOperator, grid: Grid, batch: int) -> tuple[Tensor, ...]:
+    """Physical inputs, and scalars between 0 and 1 where the network depends on some."""
+    u, names = random_inputs(operator, grid, batch), conditioning_of(operator.network)
+    scalars = torch.rand(batch, len(names), generator=torch.Generator().manual_seed(batch))
+    return (u, scalars) if names else (u,)
+
+
 def compare(
-    run_file: Callable[[Tensor], Tensor], operator: TrainedOperator, grid: Grid, batch: int
+    run_file: Callable[..., Tensor], operator: TrainedOperator, grid: Grid, batch: int
 ) -> float:
     """The largest difference of the file's outputs from the network's, relative to the largest."""
-    u = random_inputs(operator, grid, batch)
-    v, w = operator.apply_to(u), run_file(u)
+    u, *scalars = random_arguments(operator, grid, batch)
+    v, w = operator.apply_to(u, conditions=scalars[0] if scalars else None), run_file(u, *scalars)
     if v.shape != w.shape:
         raise ValueError(
             f"the file gives outputs of shape {tuple(w.shape)}, the network {tuple(v.shape)}."
@@ -152,9 +162,11 @@ def compare(
     return float((v - w).abs().max() / v.abs().max())
 
 
-def write_pt2(operator: TrainedOperator, u: Tensor, note: dict[str, str], path: Path) -> Any:
+def write_pt2(
+    operator: TrainedOperator, arguments: tuple[Tensor, ...], note: dict[str, str], path: Path
+) -> Any:
     """A program of `torch.export`; what runs it from the file."""
-    program = trace(operator, u)
+    program = trace(operator, arguments)
     buffer = io.BytesIO()
     with quietly():
         torch.export.save(program, buffer, extra_files={NOTE: json.dumps(note)})
@@ -164,8 +176,10 @@ def write_pt2(operator: TrainedOperator, u: Tensor, note: dict[str, str], path: 
     return torch.inference_mode()(loaded)
 
 
-def write_onnx(operator: TrainedOperator, u: Tensor, note: dict[str, str], path: Path) -> Any:
-    """An ONNX file with `input` and `output`; what runs it by onnxruntime."""
+def write_onnx(
+    operator: TrainedOperator, arguments: tuple[Tensor, ...], note: dict[str, str], path: Path
+) -> Any:
+    """An ONNX file with `input`, `conditions` if any, and `output`; what runs it by onnxruntime."""
     try:
         import onnxruntime
         import onnxscript  # noqa: F401, what PyTorch's exporter needs
@@ -174,14 +188,15 @@ def write_onnx(operator: TrainedOperator, u: Tensor, note: dict[str, str], path:
         raise ValueError(
             f"{error}; ONNX needs three packages more: pip install 'torchcno[export]'."
         ) from error
+    names = ["input", "conditions"][: len(arguments)]
     with quietly():
         program: Any = torch.onnx.export(
-            trace(operator, u),
-            (u,),
+            trace(operator, arguments),
+            arguments,
             dynamo=True,
             verbose=False,
             opset_version=OPSET,
-            input_names=["input"],
+            input_names=names,
             output_names=["output"],
         )
     passes.ClearMetadataAndDocStringPass()(program.model)  # lines of source, and where they lie
@@ -191,24 +206,26 @@ def write_onnx(operator: TrainedOperator, u: Tensor, note: dict[str, str], path:
     program.save(path, external_data=False)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
-    def run_file(u: Tensor) -> Tensor:
-        (v,) = session.run(["output"], {"input": np.ascontiguousarray(u.numpy())})
+    def run_file(*given: Tensor) -> Tensor:
+        arrays = [np.ascontiguousarray(tensor.numpy()) for tensor in given]
+        (v,) = session.run(["output"], dict(zip(names, arrays, strict=True)))
         return torch.from_numpy(v)
 
     return run_file
 
 
-FORMATS: dict[str, Callable[[TrainedOperator, Tensor, dict[str, str], Path], Any]] = {
+FORMATS: dict[str, Callable[[TrainedOperator, tuple[Tensor, ...], dict[str, str], Path], Any]] = {
     "onnx": write_onnx,
     "pt2": write_pt2,
 }
 
 
-def trace(operator: TrainedOperator, u: Tensor) -> torch.export.ExportedProgram:
+def trace(operator: TrainedOperator, arguments: tuple[Tensor, ...]) -> torch.export.ExportedProgram:
     """The operator as one graph of PyTorch's own operators, for batches of any size."""
     batch = torch.export.Dim("batch")
     with quietly():
-        program = torch.export.export(operator, (u,), dynamic_shapes=({0: batch},))
+        shapes = tuple({0: batch} for _ in arguments)
+        program = torch.export.export(operator, arguments, dynamic_shapes=shapes)
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # lines of source, and where they lie
     spaces = {
