@@ -117,3 +117,24 @@ def load_copy(operator: TrainedOperator, trust) -> TrainedOperator:
 def test_the_file_has_a_checksum(tiny_run):
     rows = [json.loads(line) for line in (tiny_run / "checksums.jsonl").read_text().splitlines()]
     assert "trust.npz" in {row.get("file") for row in rows}
+
+
+def test_a_correction_begins_with_the_network_and_ends_with_the_solver(
+    operator, fields, tiny_config
+):
+    u = fields.inputs[:3]
+    assert torch.equal(operator.predict(u, correct=0), operator.predict(u))
+    solved = tiny_config.problem.solve(u.double()).float()
+    torch.testing.assert_close(operator.predict(u, correct=300), solved, rtol=1e-3, atol=1e-7)
+
+
+def test_corrections_that_cannot_be_are_refused(operator, fields, tmp_path):
+    u = fields.inputs[:1]
+    with pytest.raises(ValueError, match="leave `confidence` or"):
+        operator.predict(u, confidence=0.9, correct=1)
+    for count in (-1, 1.5, True):
+        with pytest.raises(ValueError, match="0 or more"):
+            operator.predict(u, correct=count)
+    operator.save_pretrained(tmp_path / "hub")
+    with pytest.raises(ValueError, match="without the configuration of its run"):
+        load(tmp_path / "hub").predict(u, correct=1)

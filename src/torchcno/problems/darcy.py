@@ -1,7 +1,6 @@
 """Darcy flow through two materials."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar
@@ -13,6 +12,7 @@ from torch.nn.functional import pad
 
 from torchcno.constants import constants
 from torchcno.grids import Grid
+from torchcno.problems.krylov import conjugate_gradients, gradient_iterates, take
 from torchcno.problems.problem import Problem, Resolution
 from torchcno.problems.random_fields import squared_exponential
 from torchcno.problems.sine_space import sine_pair
@@ -91,70 +91,76 @@ class Darcy(Problem):
         a = self.checked(inputs)[:, 0]
         return pad(solve_diffusion(a, -torch.ones_like(a), self.tolerance), (1, 1, 1, 1))[:, None]
 
+    def residual(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """∇·(a∇u) − 1 by the solver's finite volumes on the grid of the data; zero on the edge.
+
+        Data are solved on a finer grid, so that even theirs is not zero.
+        """
+        diffusion, u = Diffusion.of(self.checked(inputs)[:, 0]), self.checked(outputs)[:, 0]
+        return pad(-diffusion.flux_balance(u[:, 1:-1, 1:-1]) - 1, (1, 1, 1, 1))[:, None]
+
+    def correct(self, inputs: Tensor, outputs: Tensor, iterations: int) -> Tensor:
+        """The solver's preconditioned conjugate gradients, on the grid of the data.
+
+        An iteration leaves a third of the error. The limit is the solver's answer on this grid.
+        """
+        u = self.checked(outputs)
+        if iterations == 0:
+            return u
+        diffusion, start = Diffusion.of(self.checked(inputs)[:, 0]), u[:, 0, 1:-1, 1:-1]
+        iterates = gradient_iterates(
+            diffusion.flux_balance,
+            -torch.ones_like(start),
+            diffusion.inverse_laplacian,
+            self.tolerance,
+            start,
+        )
+        return pad(take(iterates, iterations, start), (1, 1, 1, 1))[:, None]
+
+
+@dataclass(frozen=True)
+class Diffusion:
+    """−∇·(a∇u) on the inner points of the unit square's grid, with u = 0 on the edge."""
+
+    east: Float[Tensor, "batch inner edges"]  # the coefficient between neighbours, over h²
+    north: Float[Tensor, "batch edges inner"]
+
+    @classmethod
+    def of(cls, a: Float[Tensor, "batch n n"]) -> "Diffusion":
+        """From the coefficient at the points, by harmonic means."""
+        if a.min() <= 0:
+            raise ValueError("the coefficient of diffusion must be positive everywhere.")
+        n = a.shape[-1]
+        if n < 3:
+            raise ValueError(f"{n} points an axis leave none inside the edge; use 3 or more.")
+        return cls(
+            _harmonic_mean(a[:, 1:-1, 1:], a[:, 1:-1, :-1]) * (n - 1) ** 2,
+            _harmonic_mean(a[:, 1:, 1:-1], a[:, :-1, 1:-1]) * (n - 1) ** 2,
+        )
+
+    def flux_balance(self, u: Float[Tensor, "batch inner inner"]) -> Tensor:
+        """−∇·(a∇u)."""
+        padded = pad(u, (1, 1, 1, 1))
+        along_x = self.east * padded[:, 1:-1].diff(dim=-1)
+        along_y = self.north * padded[:, :, 1:-1].diff(dim=-2)
+        return -(along_x.diff(dim=-1) + along_y.diff(dim=-2))
+
+    def inverse_laplacian(self, r: Float[Tensor, "batch inner inner"]) -> Tensor:
+        """(−Δ_h)⁻¹, the preconditioner."""
+        forward, backward, eigenvalues = _discrete_laplacian(r.shape[-1] + 2, r.device)
+        return backward @ (forward @ r @ forward.T / eigenvalues) @ backward.T
+
 
 def solve_diffusion(
     a: Float[Tensor, "batch n n"], f: Float[Tensor, "batch n n"], tolerance: float
 ) -> Float[Tensor, "batch n-2 n-2"]:
     """The inner values of u with −∇·(a∇u) = f and u = 0 on the edge of the unit square."""
-    if a.min() <= 0:
-        raise ValueError("the coefficient of diffusion must be positive everywhere.")
-    n = a.shape[-1]
-    if n < 3:
-        raise ValueError(f"{n} points an axis leave none inside the edge; use 3 or more.")
-    east = _harmonic_mean(a[:, 1:-1, 1:], a[:, 1:-1, :-1]) * (n - 1) ** 2
-    north = _harmonic_mean(a[:, 1:, 1:-1], a[:, :-1, 1:-1]) * (n - 1) ** 2
-
-    def flux_balance(u: Tensor) -> Tensor:
-        padded = pad(u, (1, 1, 1, 1))
-        along_x = east * padded[:, 1:-1].diff(dim=-1)
-        along_y = north * padded[:, :, 1:-1].diff(dim=-2)
-        return -(along_x.diff(dim=-1) + along_y.diff(dim=-2))
-
-    forward, backward, eigenvalues = _discrete_laplacian(n, a.device)
-
-    def inverse_laplacian(r: Tensor) -> Tensor:
-        return backward @ (forward @ r @ forward.T / eigenvalues) @ backward.T
-
+    diffusion = Diffusion.of(a)
     # CG's error falls by (√κ − 1)/(√κ + 1) an iteration, or faster.
     root = math.sqrt(float(a.max() / a.min()))
     most = math.ceil((root + 1) / 2 * math.log(2 * root / tolerance)) + 10
-    return conjugate_gradients(flux_balance, f[:, 1:-1, 1:-1], inverse_laplacian, tolerance, most)
-
-
-def conjugate_gradients(
-    operator: Callable[[Tensor], Tensor],
-    b: Float[Tensor, "batch n n"],
-    preconditioner: Callable[[Tensor], Tensor],
-    tolerance: float,
-    most: int,
-) -> Float[Tensor, "batch n n"]:
-    """x with |b − Ax| ≤ tolerance |b| for every sample of a batch, within `most` iterations.
-
-    A sample's iterates do not depend on the batch: one that has converged moves no more.
-    """
-
-    def dot(x: Tensor, y: Tensor) -> Tensor:
-        return (x * y).sum((-2, -1), keepdim=True)
-
-    x, residual = torch.zeros_like(b), b
-    target = tolerance**2 * dot(b, b)
-    z = preconditioner(residual)
-    direction, rho = z, dot(residual, z)
-    for _ in range(most):
-        active = dot(residual, residual) > target
-        if not active.any():
-            return x
-        image = operator(direction)
-        step = torch.where(active, rho / dot(direction, image), 0.0)
-        x = x + step * direction
-        residual = residual - step * image
-        z = preconditioner(residual)
-        rho, rho_before = dot(residual, z), rho
-        # Where the residual is zero the quotient is 0/0, and zero times that is no zero.
-        direction = z + torch.where(active, rho / rho_before, 0.0) * direction
-    raise RuntimeError(
-        f"conjugate gradients left a residual above {tolerance:g} after {most} iterations; "
-        "use a larger tolerance."
+    return conjugate_gradients(
+        diffusion.flux_balance, f[:, 1:-1, 1:-1], diffusion.inverse_laplacian, tolerance, most
     )
 
 

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Generator, Tensor
+from torch.nn.functional import pad
 
 from torchcno.grids import Grid
+from torchcno.problems.krylov import gradient_iterates, take
 from torchcno.problems.problem import Problem
 from torchcno.problems.random_fields import sine_series
 from torchcno.problems.sine_space import multiply_modes
@@ -42,3 +44,35 @@ class Poisson(Problem):
     def solve(self, inputs: Tensor) -> Tensor:
         """u from f."""
         return multiply_modes(self.checked(inputs), lambda k2: 1 / (math.pi**2 * k2))
+
+    def residual(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """f + Δu in the sine modes of the grid: on its inner points, zero on the edge."""
+        f = self.checked(inputs)
+        return _on_inner_points(f - _minus_laplacian(self.checked(outputs)))
+
+    def correct(self, inputs: Tensor, outputs: Tensor, iterations: int) -> Tensor:
+        """Conjugate gradients on the inner points; values on the edge become zero.
+
+        Without a preconditioner: the one that is at hand, the inverse in sine modes, solves.
+        """
+        f, u = self.checked(inputs), self.checked(outputs)
+        if iterations == 0:
+            return u
+
+        def apply(v: Tensor) -> Tensor:
+            return _minus_laplacian(pad(v, (1, 1, 1, 1)))[..., 1:-1, 1:-1]
+
+        iterates = gradient_iterates(apply, _inner(f), lambda r: r, 1e-13, _inner(u))
+        return pad(take(iterates, iterations, _inner(u)), (1, 1, 1, 1))
+
+
+def _minus_laplacian(u: Tensor) -> Tensor:
+    return multiply_modes(u, lambda k2: math.pi**2 * k2)
+
+
+def _inner(u: Tensor) -> Tensor:
+    return u[..., 1:-1, 1:-1]
+
+
+def _on_inner_points(u: Tensor) -> Tensor:
+    return pad(_inner(u), (1, 1, 1, 1))

@@ -135,6 +135,26 @@ class Problem(ABC):
         """
         return self
 
+    def residual(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """What predicted outputs leave of the equation: zero for the solver's on the same grid.
+
+        Of fields as networks see them, in float64.
+        """
+        raise ValueError(
+            f"{self.name} has no residual of a prediction, since input and output alone do not "
+            "determine one; ask for error bands, predict(u, confidence=0.9)."
+        )
+
+    def correct(self, inputs: Tensor, outputs: Tensor, iterations: int) -> Tensor:
+        """Predicted outputs after `iterations` of a solver that starts from them, in float64.
+
+        It converges to the solver's answer on the grid of the data. None are the outputs as given.
+        """
+        raise ValueError(
+            f"{self.name} has no iteration that corrects a prediction; leave `correct` out. "
+            "poisson and darcy have one."
+        )
+
     def mask(self, inputs: Tensor) -> Tensor | None:
         """Where outputs count, from physical inputs; None: everywhere."""
         return None

@@ -333,7 +333,7 @@ class RunFolder(TrainingFolder):
         weights, _ = load_tensors(weights_path)
         refuse_infinite(weights, weights_path)
         load_into(operator.network, weights, weights_path)
-        operator.trust = self.trust()
+        operator.trust, operator.home = self.trust(), self.path
         return operator.eval().to(device)
 
     def hash_weights(self) -> str:

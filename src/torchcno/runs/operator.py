@@ -21,7 +21,7 @@ from torchcno.operators.conditioning import as_rows, conditioning_of
 from torchcno.runs.config import FORMAT
 from torchcno.runs.plain import to_plain
 from torchcno.runs.ranges import OutOfRange, TrainingRange
-from torchcno.runs.trust import Prediction, Trust, relative_spread
+from torchcno.runs.trust import Prediction, Trust, corrected_problem, relative_spread
 from torchcno.training.augmentation import average_over_group
 
 
@@ -56,6 +56,7 @@ class TrainedOperator(nn.Module):
         )
         self.range = range  # of the training inputs; None: not kept
         self.trust: Trust | None = None  # how far to trust its predictions; None: not measured
+        self.home: Path | None = None  # the folder of its run, which knows the problem's constants
 
     def forward(
         self, u: Float[Tensor, "batch in_channel *space"], conditions: Tensor | float | None = None
@@ -85,6 +86,7 @@ class TrainedOperator(nn.Module):
         conditions: Tensor | float | None = None,
         *,
         confidence: None = None,
+        correct: int = 0,
     ) -> Tensor: ...
     @overload
     def predict(
@@ -94,6 +96,7 @@ class TrainedOperator(nn.Module):
         conditions: Tensor | float | None = None,
         *,
         confidence: float,
+        correct: int = 0,
     ) -> Prediction: ...
     @torch.inference_mode()
     def predict(
@@ -103,10 +106,12 @@ class TrainedOperator(nn.Module):
         conditions: Tensor | float | None = None,
         *,
         confidence: float | None = None,
+        correct: int = 0,
     ) -> Float[Tensor, "sample out_channel *space"] | Prediction:
         """`forward` in evaluation mode, a batch at a time on its device; the outputs on the CPU.
 
-        With a `confidence` such as 0.9 they come with bands within which the truth lies.
+        With a `confidence` such as 0.9 they come with bands within which the truth lies. With
+        `correct` = k they are corrected by k iterations of the problem's solver (`docs/trust.md`).
 
         Inputs may be an array of NumPy, too, and of any real type: networks compute in float32.
         On CUDA its products are rounded to TF32 or not as PyTorch is set; `evaluate_run` takes the
@@ -116,6 +121,7 @@ class TrainedOperator(nn.Module):
         if confidence is not None:
             check_confidence(confidence)
         trust = None if confidence is None else self._measured_trust()
+        problem = corrected_problem(self.home, correct, confidence)
         u = self._checked(u)
         departures = self.range and self.range.describe_departures(u, self.grid.shape)
         if departures:
@@ -132,6 +138,8 @@ class TrainedOperator(nn.Module):
                 f"outputs hold NaN or infinite values, first in sample {bad}; its inputs are too "
                 "far from the training's, or the weights are damaged: check both."
             )
+        if problem is not None:
+            v = problem.correct(u.double(), v.double(), correct).to(v)
         if trust is None or confidence is None:
             return v
         spread = relative_spread(self, u, trust.bands.scale)

@@ -197,6 +197,7 @@ def train_task(
     folder.write_evidence(evaluations, task.mask)
     if operator.trust is not None:
         folder.write_trust(operator.trust)
+    operator.home = folder.path
     training, count = asdict(outcome), count_parameters(operator.network)
     # Whoever compares times by the device's name takes none that are of several.
     devices = dict.fromkeys([*training.pop("devices"), device_name(device)])

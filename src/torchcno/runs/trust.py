@@ -26,6 +26,7 @@ from torchcno.metrics import Mask
 from torchcno.spectral import resample
 
 if TYPE_CHECKING:
+    from torchcno.problems.problem import Problem
     from torchcno.runs.config import RunConfig
     from torchcno.runs.operator import TrainedOperator
 
@@ -139,6 +140,34 @@ def relative_spread(operator: "TrainedOperator", u: Tensor, scale: Tensor) -> Te
     None where one network predicts: it has no spread.
     """
     return None
+
+
+def corrected_problem(
+    home: Path | None, iterations: Any, confidence: float | None
+) -> "Problem | None":
+    """The problem whose solver corrects predictions; None where none is asked for."""
+    if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 0:
+        raise ValueError(f"correct is {iterations!r}; give a number of iterations, 0 or more.")
+    if iterations == 0:
+        return None
+    if confidence is not None:
+        raise ValueError(
+            "error bands are those of predictions without a correction; leave `confidence` or "
+            "`correct` out."
+        )
+    from torchcno.runs.folder import RunFolder
+    from torchcno.runs.own import OwnData
+
+    run = None if home is None else RunFolder(home)
+    if run is None or not run.config_file.is_file():
+        raise ValueError(
+            "a correction needs the problem, and this network comes without the configuration of "
+            "its run; load it from the folder of the run."
+        )
+    problem = run.config().problem
+    if isinstance(problem, OwnData):
+        raise ValueError(f"{problem.label} are fields without a solver; leave `correct` out.")
+    return problem
 
 
 def calibrate(
