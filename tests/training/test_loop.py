@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from torchcno.metrics import relative_l1, relative_l2
+from torchcno.models.cno import CNO, CNOConfig
 from torchcno.training import (
     Diverged,
     Interrupted,
@@ -508,3 +509,16 @@ def test_a_run_whose_numbers_leave_float16_goes_on_in_tf32(tmp_path, monkeypatch
         found = train("fallen", "auto")
     assert torch.equal(found, expected)
     assert len(rows(tmp_path / "fallen")) == 4
+
+
+def test_fields_that_are_computed_again_change_nothing(tmp_path):
+    ends = []
+    for recompute in (False, True):
+        torch.manual_seed(0)
+        config = CNOConfig(size=(8, 8), levels=1, width=4, neck_blocks=1, skip_blocks=1)
+        model, recipe = CNO(config), replace(RECIPE, recompute=recompute, frozen_statistics=0.5)
+        u = torch.rand(8, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+        pairs = Pairs(u, 1 - u)
+        fit(model, pairs, pairs, recipe, tmp_path / str(recompute))
+        ends.append(model.state_dict())
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 
 from torchcno.grids import Layout, Layouts, layout_of_axes, shortened
 from torchcno.models.inputs import CONDITIONING, axes, check_fields
-from torchcno.operators import Branch, lay_channels_last
+from torchcno.operators import Branch, lay_channels_last, recompute
 from torchcno.operators.activation import Activation, PointwiseActivation
 from torchcno.operators.block import Block, compose
 from torchcno.operators.boundary import BOUNDARIES, Boundaries, boundary_of_axes
 from torchcno.operators.conditioning import (
     Conditioner,
+    Modulation,
     Modulations,
     as_rows,
     check_names,
@@ -170,7 +171,9 @@ class Residual(nn.Module):
     def forward(
         self, v: Float[Tensor, "batch channel *space"], modulations: Modulations | None = None
     ) -> Tensor:
-        first, second = draw(modulations), draw(modulations)
+        return recompute(self, self._compute, v, draw(modulations), draw(modulations))
+
+    def _compute(self, v: Tensor, first: Modulation | None, second: Modulation | None) -> Tensor:
         inner = compose(v, self.convolution1, self.norm1, self.activation, first)
         return v + compose(inner, self.convolution2, self.norm2, modulation=second)
 
@@ -196,6 +199,9 @@ class Perceptron(nn.Module):
         self.convolution1, self.activation, self.convolution2 = first, activation, last
 
     def forward(self, v: Float[Tensor, "batch channel *space"]) -> Tensor:
+        return recompute(self, self._compute, v)
+
+    def _compute(self, v: Tensor) -> Tensor:
         return compose(compose(v, self.convolution1, Σ=self.activation), self.convolution2)
 
 

@@ -7,6 +7,7 @@ from torchcno.operators.conditioning import conditioning_of, is_conditioned
 from torchcno.operators.convolution import Convolution
 from torchcno.operators.filters import Filter, Ideal, LowPass, Nearest, WindowedSinc
 from torchcno.operators.fused.layout import lay_channels_last
+from torchcno.operators.fused.recompute import recompute, recomputing
 from torchcno.operators.fused.streams import Branch, aside, side_by_side
 from torchcno.operators.resampling import activation_matrices, resampling_matrix
 from torchcno.operators.sigma import SIGMAS, Sigma
@@ -32,6 +33,8 @@ __all__ = [
     "filtered_activation",
     "is_conditioned",
     "lay_channels_last",
+    "recompute",
+    "recomputing",
     "resampling_matrix",
     "side_by_side",
 ]

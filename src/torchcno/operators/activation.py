@@ -12,6 +12,7 @@ from torchcno.operators.filters import LowPass, WindowedSinc, fir_taps
 from torchcno.operators.fused import choice
 from torchcno.operators.fused.bands import Bands, band
 from torchcno.operators.fused.one_pass import activate_in_one_pass
+from torchcno.operators.fused.recompute import recompute_channels
 from torchcno.operators.resampling import Matrices, activation_matrices
 from torchcno.operators.sigma import SIGMAS
 from torchcno.selection import select
@@ -38,7 +39,10 @@ def filtered_activation(
 def _activate(
     x: Tensor, bias: Tensor, way: Matrices | Bands, sigma: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    return way.down(sigma(way.up(x + bias.view(-1, *[1] * (x.ndim - 2)))))
+    def activate(x: Tensor, bias: Tensor) -> Tensor:
+        return way.down(sigma(way.up(x + bias.view(-1, *[1] * (x.ndim - 2)))))
+
+    return recompute_channels(activate, x, bias)
 
 
 class Activation(nn.Module):

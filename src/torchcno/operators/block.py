@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torchcno.operators.conditioning import Modulation, Modulations, draw, modulate
 from torchcno.operators.convolution import Convolution
 from torchcno.operators.fused.block import compute, why_in_parts, why_not_fused
+from torchcno.operators.fused.recompute import recompute
 
 NOTHING = nn.Identity()
 
@@ -49,8 +50,8 @@ class Block(nn.Module):
         self, v: Float[Tensor, "batch channel *space"], modulations: Modulations | None = None
     ) -> Tensor:
         """The block on fields of its size."""
-        modulation = draw(modulations)
-        return compose(v, self.convolution, self.norm, self.activation, modulation)
+        parts = self.convolution, self.norm, self.activation
+        return recompute(self, compose, v, *parts, draw(modulations))
 
     def why_not_fused(
         self, v: Float[Tensor, "batch channel *space"], modulation: Modulation | None = None

@@ -730,7 +730,8 @@ def _make_step(
 
     `teach` makes of the network what the step trains.
     """
-    network = teach(MixedPrecision(state.model.train(), FIELDS.get(recipe.precision)))
+    model = MixedPrecision(state.model.train(), FIELDS.get(recipe.precision), recipe.recompute)
+    network = teach(model)
     factor = LOSS_FACTORS.get(recipe.precision, 1.0)
     if is_captured(recipe, fabric.device, fabric.world_size):
         if recipe.fast == "compiled":

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
 from torchcno.metrics import Mask, filled, relative_l1
+from torchcno.operators import recomputing
 from torchcno.training.windows import Rollouts
 
 
@@ -113,16 +114,20 @@ class Pairs(OfSamples):
 class MixedPrecision(nn.Module):
     """A model as training sees it: with fields of type `dtype`.
 
-    Weights, statistics and sums stay in float32. None: fields do, too.
+    Weights, statistics and sums stay in float32. None: fields do, too. With `recompute`, the parts
+    of the model compute their fields again for gradients.
     """
 
-    def __init__(self, model: nn.Module, dtype: torch.dtype | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, dtype: torch.dtype | None = None, recompute: bool = False
+    ) -> None:
         super().__init__()
-        self.model, self.dtype = model, dtype
+        self.model, self.dtype, self.recompute = model, dtype, recompute
 
     def forward(self, inputs: Tensor, *conditions: Tensor) -> Tensor:
         """The outputs in float32."""
-        with torch.autocast(inputs.device.type, self.dtype, enabled=self.dtype is not None):
+        half = torch.autocast(inputs.device.type, self.dtype, enabled=self.dtype is not None)
+        with half, recomputing(self.recompute):
             outputs: Tensor = self.model(inputs, *conditions)
         return outputs.float()
 

@@ -122,9 +122,16 @@ class Recipe:
         "how a step runs on CUDA: auto (as one captured graph), compiled (and torch.compile), off",
         choices=get_args(Fast),
     )
+    recompute: bool = option(
+        False,
+        "compute a CNO's fields again for gradients instead of keeping them: for large grids, less "
+        "memory and more time (gradient checkpointing)",
+    )
 
     def __post_init__(self) -> None:
         check_options(self)
+        if self.recompute and self.fast == "compiled":
+            raise ValueError("recompute does not go with fast='compiled'; use fast='auto'.")
 
     @property
     def group(self) -> str | None:
@@ -149,7 +156,7 @@ def completed(saved: Mapping[str, Any]) -> dict[str, Any]:
     return {**asdict(Recipe()), **saved}
 
 
-EITHER_WAY = ("fast", "checkpoint_every")  # how steps are run and kept: no other run
+EITHER_WAY = ("fast", "recompute", "checkpoint_every")  # how steps are run and kept: no other run
 
 PRESETS: dict[str, Recipe] = {
     # The paper's protocol, read from the authors' implementation where its text is silent or says
