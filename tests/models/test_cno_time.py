@@ -17,7 +17,7 @@ from torchcno.runs.plain import from_plain, to_plain
 
 SMALL = TimeCNOConfig(
     in_channels=2, out_channels=2, size=(8, 8), levels=1, width=4, neck_blocks=1, skip_blocks=1,
-    lift_width=4, time_channel=True,
+    lift_width=4, conditioning=("time",), time_channel=True,
 )  # fmt: skip
 
 

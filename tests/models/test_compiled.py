@@ -13,6 +13,7 @@ from torchcno.models import MODELS
 cno = {"levels": 1, "width": 4, "neck_blocks": 1, "skip_blocks": 0, "lift_width": 4}
 small = {
     "cno-no-skip-blocks": {**cno, "boundary": "periodic"},
+    "time-cno": cno,
     "fno": {"layers": 2, "width": 4, "modes": 4, "hidden_width": 4},
     "unet": {"channels": 2},
     "resnet": {"channels": 4, "residual_blocks": 1},
@@ -36,10 +37,12 @@ for name, model in MODELS.items():
     torch.jit.save(traced, io.BytesIO())  # a function of Python in it would be refused
     print(name)
 times = torch.rand(2, 1)
-for name in ("cno", "fno", "unet"):
+for name in ("cno", "fno", "time-cno", "unet"):
     config = MODELS[name].Config(size=(16, 16), conditioning=("time",), **small.get(name, cno))
     network = MODELS[name](config).eval()
-    torch.nn.init.normal_(network.conditioner.scales_and_shifts.weight)
+    for key, weight in network.named_parameters():
+        if key.startswith("films") or key.endswith("scales_and_shifts.weight"):
+            torch.nn.init.normal_(weight)
     whole = torch.compile(network, fullgraph=True, backend="eager")
     torch.testing.assert_close(whole(u, times), network(u, times))
     print(name, "told the time")

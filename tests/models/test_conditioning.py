@@ -16,6 +16,7 @@ from torchcno.runs.plain import from_plain, to_plain
 # fmt: off
 SMALL = {
     "cno":                  dict(levels=1, width=2, neck_blocks=0, skip_blocks=0, lift_width=2),
+    "time-cno":             dict(levels=1, width=4, neck_blocks=0, skip_blocks=0, lift_width=4),
     "fno":                  dict(layers=1, width=1, modes=2, hidden_width=4),
     "unet":                 dict(channels=1),
     "resnet":               dict(channels=4, residual_blocks=1),
@@ -43,7 +44,7 @@ def shaken(network):
     """With random scales, shifts, statistics and biases: what is zero or one at the start acts."""
     generator = torch.Generator().manual_seed(3)
     for name, value in [*network.named_parameters(), *network.named_buffers()]:
-        if name.endswith(("bias", "running_mean", "scales_and_shifts.weight")):
+        if name.endswith(("bias", "running_mean", "scales_and_shifts.weight")) or "films" in name:
             value.data.normal_(std=0.1, generator=generator)
         if name.endswith("running_var"):
             value.data.uniform_(0.5, 1.5, generator=generator)

@@ -21,6 +21,8 @@ LEAST: dict[str, dict[str, float]] = {
                                  modes=1, feed_forward=1, coarsening=1.0),
     "cno":                  dict(levels=1, width=2, neck_blocks=0, skip_blocks=0, kernel_size=1,
                                  lift_width=1),
+    "time-cno":             dict(levels=1, width=2, neck_blocks=0, skip_blocks=0, kernel_size=1,
+                                 lift_width=1),
 }
 # fmt: on
 

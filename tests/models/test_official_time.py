@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -86,9 +87,10 @@ def assert_close(actual, expected, bound):
 
 
 def test_configurations_are_read_off_the_weights():
+    timed = partial(TimeCNOConfig, conditioning=("time",))
     small = dict(levels=1, width=8, neck_blocks=1, skip_blocks=1, size=(16, 16), lift_width=16)
     configs = {name: load(read(name), name).config for name in NETWORKS}
-    assert configs["td_cin_cno_lrelu"] == TimeCNOConfig(
+    assert configs["td_cin_cno_lrelu"] == timed(
         in_channels=2,
         out_channels=2,
         size=(32, 32),
@@ -97,10 +99,10 @@ def test_configurations_are_read_off_the_weights():
         neck_blocks=3,
         skip_blocks=2,
     )
-    assert configs["td_cln_cno_lrelu"] == TimeCNOConfig(
+    assert configs["td_cln_cno_lrelu"] == timed(
         in_channels=2, out_channels=2, norm="layer", **small
     )
-    assert configs["td_finetune"] == TimeCNOConfig(
+    assert configs["td_finetune"] == timed(
         in_channels=4, out_channels=4, pretrained_channels=(5, 4), **small
     )
     bicubic = configs["td_cbn_torch_att"]

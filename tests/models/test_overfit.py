@@ -18,6 +18,7 @@ TINY: dict[str, dict[str, Any]] = {
     "cno":                  TINY_CNO,
     "cno-no-filters":       TINY_CNO,
     "cno-no-skip-blocks":   TINY_CNO | {"skip_blocks": 0},
+    "time-cno":             TINY_CNO | {"norm": "batch"},
     "fno":                  dict(layers=3, width=12, modes=6, hidden_width=32),
     "unet":                 dict(channels=8),
     "resnet":               dict(channels=12, residual_blocks=2),
@@ -44,7 +45,7 @@ def pairs() -> tuple[Tensor, Tensor]:
     return unit_range(f), unit_range(problem.solve(f))
 
 
-SLOW = ("cno", "unet", "resnet", "galerkin-transformer")  # five seconds and more
+SLOW = ("cno", "time-cno", "unet", "resnet", "galerkin-transformer")  # five seconds and more
 
 
 def slow_if_large(name: str) -> Any:

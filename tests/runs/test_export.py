@@ -22,6 +22,7 @@ from torchcno.training.checkpoint import save_tensors
 NETWORKS = [name for name in MODELS if name not in ABLATIONS]
 SMALL = {
     "cno": {"levels": 1, "width": 4, "neck_blocks": 1, "skip_blocks": 1, "lift_width": 4},
+    "time-cno": {"levels": 1, "width": 4, "neck_blocks": 1, "skip_blocks": 1, "lift_width": 4},
     "fno": {"layers": 2, "width": 4, "modes": 4, "pad": 2, "hidden_width": 4},
     "unet": {"channels": 2},
     "resnet": {"channels": 4, "residual_blocks": 1},

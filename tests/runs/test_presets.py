@@ -9,8 +9,9 @@ from torchcno.runs.presets import build_model, model_config, training_row
 @pytest.mark.parametrize("model", MODELS)
 def test_fields_of_the_problem_reach_the_model(model):
     for name, problem in PROBLEMS.items():
-        if len(problem().extent) != 2 and not model.startswith("cno"):
-            with pytest.raises(ValueError, match="not that of a plane"):
+        dimensions = getattr(MODELS[model].Config, "DIMENSIONS", (1, 2, 3))
+        if len(problem().extent) not in dimensions:
+            with pytest.raises(ValueError, match="for no grid of this network"):
                 model_config(model, name)
             continue
         config = model_config(model, name)

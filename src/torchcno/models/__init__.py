@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 from torch import Tensor, nn
 
 from torchcno.models.cno import CNO, CNOConfig
+from torchcno.models.cno_time import TimeCNO, TimeCNOConfig
 from torchcno.models.deeponet import DeepONet, DeepONetConfig
 from torchcno.models.ffnn import FFNN, FFNNConfig
 from torchcno.models.fno import FNO, FNOConfig
@@ -45,6 +46,7 @@ MODELS: dict[str, Any] = {
     "deeponet": DeepONet,
     "ffnn": FFNN,
     "galerkin-transformer": GalerkinTransformer,
+    "time-cno": TimeCNO,
 }
 MODELS |= {name: MODELS[model] for name, (model, _) in ABLATIONS.items()}
 # How tables and pictures call them, in the order of the paper's Table 1.

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from torchcno.models.attention import AttentionConfig, PatchAttention
 from torchcno.models.cno import OperatorUNet, Parts, Pyramid, Size
-from torchcno.models.inputs import CONDITIONING, PlaneConfig, axes, check_fields, check_size
+from torchcno.models.inputs import PlaneConfig, axes, check_fields, check_size
 from torchcno.operators import Activation, Branch, Convolution, WindowedSinc
 from torchcno.operators.conditioning import Modulation, as_rows, with_constant_channels
 from torchcno.selection import option
@@ -73,7 +73,7 @@ ACTIVATIONS: dict[str, Callable[[int, Size, Size], nn.Module]] = {
 }
 # of channels and size
 NORMS: dict[str, Callable[[int, Size], nn.Module]] = {
-    "instance": lambda channels, size: nn.InstanceNorm2d(channels, affine=True),
+    "instance": lambda channels, size: nn.GroupNorm(channels, channels),  # a group per channel
     "batch": lambda channels, size: nn.BatchNorm2d(channels),
     "layer": lambda channels, size: nn.LayerNorm((channels, *size)),
     "none": lambda channels, size: nn.Identity(),
@@ -82,10 +82,11 @@ NORMS: dict[str, Callable[[int, Size], nn.Module]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class TimeCNOConfig(Pyramid, PlaneConfig):
-    """Everything that a `TimeCNO` is made from, by default a published network of 39 million."""
+    """Everything that a `TimeCNO` is made from; depth and widths are by default the published.
 
-    in_channels: int = option(4, "channels of the input", least=1)
-    out_channels: int = option(4, "channels of the output", least=1)
+    Its name says what it is for, `conditioning=("time",)`; without that it takes fields alone.
+    """
+
     size: tuple[int, ...] = option((128, 128), "points per axis of the grid: y, x")
     out_size: tuple[int, ...] | None = option(
         None, "points per axis of the output; null: those of the input"
@@ -108,7 +109,6 @@ class TimeCNOConfig(Pyramid, PlaneConfig):
     pretrained_channels: tuple[int, ...] | None = option(
         None, "channels in and out of the network that is fine-tuned; null: it is none"
     )
-    conditioning: tuple[str, ...] = option(("time",), CONDITIONING)
 
     def __post_init__(self) -> None:
         for field in ("out_size", "pretrained_channels"):
@@ -129,7 +129,13 @@ class TimeCNOConfig(Pyramid, PlaneConfig):
 
 
 FOUNDATION = TimeCNOConfig(  # CNO-FM: density, velocity, pressure; and the time
-    in_channels=4, out_channels=4, time_channel=True, width=82, neck_blocks=8, skip_blocks=8
+    in_channels=4,
+    out_channels=4,
+    conditioning=("time",),
+    time_channel=True,
+    width=82,
+    neck_blocks=8,
+    skip_blocks=8,
 )
 
 
