@@ -26,7 +26,7 @@ class Part:
     axes: tuple[str, ...]
     space: tuple[str, ...]  # the axes of the grid, in order
     shape: tuple[int, ...]  # of the grid
-    time: int | None
+    time: int | slice | None  # which entries of a time axis are read; None: it has none
 
     @property
     def channels(self) -> int:
@@ -53,25 +53,24 @@ class Part:
         return max(16, int(piece))
 
     def read(self, start: int, stop: int) -> Tensor:
-        """The samples start … stop − 1; missing values are NaN."""
-        chosen = {"sample": slice(start, stop)}
-        if self.time is not None:
-            chosen["time"] = slice(self.time, self.time + 1)
+        """The samples start … stop − 1 at one time; missing values are NaN."""
+        return self.read_times(start, stop)[:, 0]
+
+    def read_times(self, start: int, stop: int) -> Tensor:
+        """The samples start … stop − 1 at all its times: (sample, time, channel, *space)."""
+        when = slice(self.time, self.time + 1) if isinstance(self.time, int) else self.time
+        chosen = {"sample": slice(start, stop), "time": when}
         block = self.values[tuple(chosen.get(axis, slice(None)) for axis in self.axes)]
         if isinstance(block, np.ma.MaskedArray):
             block = np.ma.filled(block.astype(np.promote_types(block.dtype, np.float32)), np.nan)
         fields = as_real_tensor(block, self.name)
-        present = dict(zip(self.axes, range(fields.ndim), strict=True))
-        fields = fields.squeeze(present["time"]) if "time" in present else fields
-        left = [axis for axis in self.axes if axis != "time"]
-        order = [axis for axis in left if is_channel(axis)]
-        wanted = ["sample", *order, *self.space]
-        fields = fields.permute([left.index(axis) for axis in wanted if axis in left])
+        order = [axis for axis in self.axes if is_channel(axis)]
+        wanted = ["sample", "time", *order, *self.space]
+        fields = fields.permute([self.axes.index(axis) for axis in wanted if axis in self.axes])
         for place, axis in enumerate(wanted):
-            fields = fields if axis in left else fields.unsqueeze(place)
-        return fields.reshape(len(fields), self.channels, *fields.shape[1 + len(order) :]).expand(
-            stop - start, -1, *self.shape
-        )
+            fields = fields if axis in self.axes else fields.unsqueeze(place)
+        fields = fields.reshape(*fields.shape[:2], self.channels, *fields.shape[2 + len(order) :])
+        return fields.expand(stop - start, -1, -1, *self.shape)
 
 
 def is_channel(axis: str) -> bool:
@@ -81,22 +80,34 @@ def is_channel(axis: str) -> bool:
 
 
 class Axes:
-    """Which axis of a source's variables is which."""
+    """Which axis of a source's variables is which.
+
+    With `time`, the name of an axis of times, variables are trajectories: (sample, time, channel,
+    *space) where axes have no names. One trajectory needs no axis of samples.
+    """
 
     def __init__(
-        self, opened: Opened, output: str, sample: str | None, dimension: int | None
+        self,
+        opened: Opened,
+        output: str,
+        sample: str | None,
+        dimension: int | None,
+        time: str | None = None,
     ) -> None:
-        self.opened, self.dimension = opened, dimension
+        self.opened, self.dimension, self.time = opened, dimension, time
         variable = opened.variable(output)
         if not variable.shape:
             raise ValueError(f"{output} is one number; give fields (sample, channel, *space).")
         self.sample = sample or self._find_sample(variable)
         axes = self._name_output(variable, output)
         sizes = dict(zip(axes, variable.shape, strict=True))
-        if "sample" not in sizes:
-            known = ", ".join(variable.axes or ())
+        known = ", ".join(variable.axes or ())
+        if "sample" not in sizes and (sample or time is None):
             raise ValueError(f"{output} has no axis {self.sample!r}; it has {known}.")
-        self.samples = sizes["sample"]
+        if time is not None and variable.axes is not None and time not in variable.axes:
+            raise ValueError(f"{output} has no axis {time!r}; it has {known}: say time=...")
+        self.samples = sizes.get("sample", 1)
+        self.times = sizes.get("time", 1)
         self.space = tuple(a for a in axes if a not in ("sample", "time") and not is_channel(a))
         self.shape = tuple(sizes[axis] for axis in self.space)
         if not 1 <= len(self.space) <= 3:
@@ -108,30 +119,36 @@ class Axes:
     def _find_sample(self, variable: Variable) -> str:
         axes = variable.axes or ("sample",)
         known = [axis for axis in axes if axis.lower() in SAMPLE_NAMES]
-        return (known or list(axes))[0]
+        others = [axis for axis in axes if axis != self.time]
+        if self.time is not None and axes[0] == self.time and not known:
+            return "sample"  # which it has not: there is one trajectory
+        return (known or others)[0]
 
     def _name_output(self, variable: Variable, name: str) -> tuple[str, ...]:
         if variable.axes is not None:
             return self._canonical(variable.axes)
         n, shape = len(variable.shape), variable.shape
+        before = ("sample",) if self.time is None else ("sample", "time")
+        some, m = ", ".join(before), len(before)
         if self.dimension is None:
-            if n > 2 and shape[1] > MOST_CHANNELS:
+            if n > m + 1 and shape[m] > MOST_CHANNELS:
                 raise ValueError(
-                    f"{name} of shape {shape} is (sample, channel, *space) or (sample, *space); "
-                    f"say dimension={n - 2} or dimension={n - 1}, the number of axes of space."
+                    f"{name} of shape {shape} is ({some}, channel, *space) or ({some}, *space); "
+                    f"say dimension={n - m - 1} or dimension={n - m}, the number of axes of space."
                 )
-            self.dimension = max(1, n - 2)
-        if n not in (self.dimension + 1, self.dimension + 2):
+            self.dimension = max(1, n - m - 1)
+        if n not in (self.dimension + m, self.dimension + m + 1):
             raise ValueError(
                 f"{name} of shape {shape} does not fit {self.dimension} axes of space; give "
-                "(sample, channel, *space), or another dimension."
+                f"({some}, channel, *space), or another dimension."
             )
-        channel = ("channel",) if n == self.dimension + 2 else ()
-        return ("sample", *channel, *SPACE_NAMES[-self.dimension :])
+        channel = ("channel",) if n == self.dimension + m + 1 else ()
+        return (*before, *channel, *SPACE_NAMES[-self.dimension :])
 
     def _canonical(self, axes: tuple[str, ...]) -> tuple[str, ...]:
-        """Named axes, with that of samples called `sample`."""
-        return tuple("sample" if axis == self.sample else axis for axis in axes)
+        """Named axes, with that of samples called `sample` and that of times `time`."""
+        known = {self.sample: "sample", self.time or "time": "time"}
+        return tuple(known.get(axis, axis) for axis in axes)
 
     def name(self, variable: Variable, name: str) -> tuple[str, ...]:
         """The names of a variable's axes."""
@@ -140,6 +157,10 @@ class Axes:
         shape, space = variable.shape, self.space
         if shape == self.shape:
             return space  # the same in all samples
+        if self.time is not None and shape[:2] == (self.samples, self.times):
+            for channel in ((), ("channel",)):
+                if shape[2 + len(channel) :] == self.shape:
+                    return ("sample", "time", *channel, *space)
         if shape[:1] == (self.samples,):
             for channel in ((), ("channel",)):
                 if shape[1 + len(channel) :] in (self.shape, ()) and len(shape) > len(channel):
@@ -149,8 +170,8 @@ class Axes:
             f"{self.shape}; give (sample, channel, *space), (sample,) or the grid's shape."
         )
 
-    def part(self, name: str, time: int | None, side: str) -> Part:
-        """The variable `name` as channels of `side`."""
+    def part(self, name: str, time: int | slice | None, side: str) -> Part:
+        """The variable `name` as channels of `side`, at one time or at all (a slice)."""
         variable = self.opened.variable(name)
         axes = self.name(variable, name)
         sizes = dict(zip(axes, variable.shape, strict=True))
@@ -166,7 +187,10 @@ class Axes:
                     f"{name} has an axis {axis!r}, which the outputs have not; select one entry of "
                     "it, or call it channel."
                 )
-        time = self._entry(name, sizes["time"], time, side) if "time" in sizes else None
+        if "time" not in sizes:
+            time = None
+        elif not isinstance(time, slice):
+            time = self._entry(name, sizes["time"], time, side)
         return Part(name, variable.values, axes, self.space, self.shape, time)
 
     def _entry(self, name: str, n: int, time: int | None, side: str) -> int:

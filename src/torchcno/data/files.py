@@ -27,6 +27,7 @@ Arrays = tuple[NDArray[np.float32], ...]  # inputs and outputs, or states: `Samp
 
 AXES = ("z", "y", "x")  # of space, in tensor order; fewer dimensions drop the first ones
 BLOCK = 64  # samples read at a time
+HDF5 = b"\x89HDF"  # how a file of it begins
 HEAP = b"GCOL\1\0\0\0"  # how a heap of HDF5 begins
 CHECKS = ("sha256", "sha256_description")  # attributes: of the values, of all else
 # Files are whole before they have their names, and never written to again: no one needs HDF5's own
@@ -120,14 +121,19 @@ def create_variables(file: h5netcdf.File, samples: Samples) -> None:
     if samples.times:
         time = file.create_variable("time", ("time",), data=np.array(samples.times))
         time.attrs.update(long_name="time", axis="T")
-    for (axis, positions), extent in zip(axes.items(), samples.grid.extent, strict=True):
-        variable = file.create_variable(axis, (axis,), data=positions)
-        variable.attrs.update(long_name=f"position along {axis}", units="1", axis=axis.upper())
-        variable.attrs["extent"] = np.array(extent)
+    create_positions(file, samples.grid)
     labels = {"input": problem.input_label, "output": problem.output_label, "state": "state"}
     for name in samples.shapes:
         field = file.create_variable(name, ("sample", *dimensions[name], *axes), "<f4")
         field.attrs.update(long_name=labels[name], units="1")
+
+
+def create_positions(file: h5netcdf.File, grid: Grid) -> None:
+    """The coordinates of space, with the ends of the box."""
+    for (axis, positions), extent in zip(coordinates_of(grid).items(), grid.extent, strict=True):
+        variable = file.create_variable(axis, (axis,), data=positions)
+        variable.attrs.update(long_name=f"position along {axis}", units="1", axis=axis.upper())
+        variable.attrs["extent"] = np.array(extent)
 
 
 def coordinates_of(grid: Grid) -> dict[str, NDArray[np.float64]]:
@@ -155,7 +161,8 @@ def checksum(file: h5netcdf.File) -> str:
     digest = hashlib.sha256()
     for name in array_names(file):
         for start in range(0, len(file[name]), BLOCK):
-            digest.update(file[name][start : start + BLOCK].astype("<f4").tobytes())
+            block = file[name][start : start + BLOCK]
+            digest.update(block.astype(block.dtype.newbyteorder("<")).tobytes())
     return digest.hexdigest()
 
 
@@ -191,7 +198,7 @@ def opened(path: Path) -> Iterator[h5netcdf.File]:
     remedy = "delete it, or generate it again with overwrite"
     with open_regular(path) as raw:
         size = os.fstat(raw.fileno()).st_size
-        if raw.read(4) != b"\x89HDF":
+        if raw.read(4) != HDF5:
             raise ValueError(f"{path} is not a NetCDF4 file; {remedy}.")
         if not heaps_are_whole(raw.fileno()):
             raise Damaged(f"{path} is damaged (a list in it has no end); {remedy}.")
@@ -259,6 +266,15 @@ def read_header(path: Path) -> Header:
         return Header(identity, count, attributes.get("device", ""))
 
 
+def refuse_changed(path: Path, actual: str, written: str) -> None:
+    """An error where the digest of a file's values is another than when it was written."""
+    if actual != written:
+        raise ValueError(
+            f"the values in {path} are not those that were written (SHA-256 {actual}, not "
+            f"{written}); delete it, or generate it again with overwrite."
+        )
+
+
 def read(path: Path, count: int) -> tuple[Arrays, Grid]:
     """The first `count` samples of the file at `path`, and their grid; its values are verified."""
     with opened(path) as file:
@@ -267,11 +283,7 @@ def read(path: Path, count: int) -> tuple[Arrays, Grid]:
         axes = [axis for axis in file[array_names(file)[-1]].dimensions if axis in AXES]
         extent = tuple((float(a), float(b)) for a, b in (file[x].attrs["extent"] for x in axes))
         grid = Grid(arrays[-1].shape[-len(axes) :], file.attrs["grid"], extent)
-    if actual != written:
-        raise ValueError(
-            f"the values in {path} are not those that were written (SHA-256 {actual}, not "
-            f"{written}); delete it, or generate it again with overwrite."
-        )
+    refuse_changed(path, actual, written)
     if len(arrays[0]) < count:
         raise ValueError(
             f"{path} holds {len(arrays[0])} of {count} samples: another process replaced it. Do "

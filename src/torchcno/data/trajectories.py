@@ -3,6 +3,7 @@
 import operator
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -44,6 +45,28 @@ class Trajectories:
             object.__setattr__(self, "parameters", parameters)
         self._check_shapes()
         self._check_finite()
+
+    @classmethod
+    def open(cls, source: Any, **how: Any) -> "Trajectories":
+        """Trajectories from a file, arrays or datasets, read into memory.
+
+        `source` is a NetCDF (3 or 4), Zarr, HDF5 or .npz file, of The Well or PDEBench too, a
+        Dataset of xarray, a mapping of names to arrays, or one array. `how` are the further
+        arguments of `torchcno.data.trajectory_files.open_trajectories`: which variables are
+        `states` and `parameters`, the `layout`, and so on.
+
+        >>> Trajectories.open("flow.nc", states=["u", "v"], parameters="nu", layout="periodic")
+        >>> Trajectories.open(array, times=[0, 0.1, 0.2], layout="periodic")
+        """
+        from torchcno.data.trajectory_files import open_trajectories
+
+        return open_trajectories(source, **how)
+
+    def write(self, path: Path | str) -> Path:
+        """Write a NetCDF file, which `open` reads again, bit for bit; a file there is refused."""
+        from torchcno.data.trajectory_files import write_trajectories
+
+        return write_trajectories(path, self)
 
     def __len__(self) -> int:
         return len(self.states)

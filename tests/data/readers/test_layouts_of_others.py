@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchcno import Fields
+from torchcno import Fields, Trajectories
 
 N, T, SHAPE = 3, 5, (6, 8)
 RNG = np.random.default_rng(0)
@@ -55,6 +55,17 @@ def test_a_file_of_the_well(tmp_path):
     assert torch.equal(inputs["Re"][:, 0, 0], torch.tensor(arrays["Re"]))
 
 
+def test_trajectories_of_the_well(tmp_path):
+    arrays = write_well(tmp_path / "well.hdf5")
+    found = Trajectories.open(tmp_path / "well.hdf5", format="the-well")
+    assert found.times.tolist() == list(range(T))
+    assert found.names[:3] == ("pressure", "velocity_0", "velocity_1")
+    assert np.array_equal(found.states[:, :, 2], arrays["velocity"][..., 1])
+    assert found.parameter_names == ("Re",)
+    assert np.array_equal(found.parameters[:, 0].float(), arrays["Re"])
+    assert found.grid.layouts == ("periodic", "cell-centred")
+
+
 def test_trajectories_of_pdebench(tmp_path):
     u = RNG.random((N, T, 16)).astype("f4")
     with h5py.File(tmp_path / "burgers.hdf5", "w") as file:
@@ -67,6 +78,9 @@ def test_trajectories_of_pdebench(tmp_path):
         tmp_path / "burgers.hdf5", format="pdebench", layout="periodic", times=(1, 2)
     )
     assert np.array_equal(first.outputs[:, 0], u[:, 2])
+    whole = Trajectories.open(tmp_path / "burgers.hdf5", format="pdebench", layout="periodic")
+    assert np.array_equal(whole.states[:, :, 0], u)
+    assert whole.times.tolist() == list(range(T))  # the file has the end of the last step, too
 
 
 def test_a_compressible_flow_of_pdebench(tmp_path):
@@ -93,9 +107,13 @@ def test_a_group_per_sample_of_pdebench(tmp_path):
         for i in range(N):
             file[f"{i:04d}/data"] = u[i]
             file[f"{i:04d}/grid/x"] = np.linspace(-1, 1, SHAPE[0])
+            file[f"{i:04d}/grid/t"] = np.linspace(0, 2, T)
     fields = Fields.open(tmp_path / "react.h5", format="pdebench", layout="inclusive")
     assert np.array_equal(fields.outputs, np.moveaxis(u[:, -1], -1, 1))
     assert fields.grid.extent[0] == pytest.approx((-1, 1))
+    whole = Trajectories.open(tmp_path / "react.h5", format="pdebench", layout="inclusive")
+    assert np.array_equal(whole.states, np.moveaxis(u, -1, 2))
+    assert whole.step == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("format", ["the-well", "pdebench"])

@@ -62,7 +62,7 @@ def _open_darcy(file: h5py.File) -> Opened:
 
 
 def _positions(file: h5py.File, where: str) -> dict[str, NDArray[Any]]:
-    names = {axis: where.format(axis) for axis in SPACE}
+    names = {axis: where.format(axis) for axis in SPACE} | {"time": where.format("t")}
     read = {axis: read_coordinate(file[name]) for axis, name in names.items() if name in file}
     return {axis: x for axis, x in read.items() if x is not None}
 

@@ -35,6 +35,8 @@ class Opened:
     inputs: Sequence[str] = ()  # the variables that are inputs where nobody names others
     outputs: Sequence[str] = ()
     times: tuple[int, int] | None = None  # of inputs and outputs where nobody says others
+    parameters: Sequence[str] = ()  # the variables that are numbers of each trajectory
+    names: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of a variable's channels
 
     def variable(self, name: str) -> Variable:
         """The variable of that name."""

@@ -30,10 +30,13 @@ def open_well(path: Path) -> Opened:
     space = [_text(name) for name in file["dimensions"].attrs["spatial_dims"]]
     variables = dict(_fields(file, space))
     varying = tuple(name for name, v in variables.items() if v.axes and "time" in v.axes)
+    numbers = []
     for name, scalar in file.get("scalars", {}).items():
         if scalar.attrs.get("sample_varying") and not scalar.attrs.get("time_varying"):
             variables[name] = Variable(scalar, ("sample",))
-    positions = {axis: read_coordinate(file["dimensions"][axis]) for axis in space}
+            numbers.append(name)
+    along = [axis for axis in ("time", *space) if axis in file["dimensions"]]
+    positions = {axis: read_coordinate(file["dimensions"][axis]) for axis in along}
     return Opened(
         str(path),
         variables,
@@ -42,6 +45,7 @@ def open_well(path: Path) -> Opened:
         inputs=tuple(variables),
         outputs=varying,
         times=(0, -1),
+        parameters=tuple(numbers),
     )
 
 

@@ -1,5 +1,6 @@
 """Datasets and DataArrays of xarray, in memory or not read yet."""
 
+import json
 from typing import Any, get_args
 
 import numpy as np
@@ -27,8 +28,9 @@ def open_dataset(dataset: xarray.Dataset, name: str = "the Dataset") -> Opened:
         extent = dataset[axis].attrs.get("extent") if axis in dataset.coords else None
         if extent is not None and np.shape(extent) == (2,):
             extents[axis] = (float(extent[0]), float(extent[1]))
-            if stated in get_args(Layout):
-                layouts[axis] = stated
+            layout = dataset[axis].attrs.get("layout", stated)  # one per axis, or of all
+            if layout in get_args(Layout):
+                layouts[axis] = layout
     ours = {"input", "output"} <= variables.keys()
     return Opened(
         name,
@@ -38,7 +40,18 @@ def open_dataset(dataset: xarray.Dataset, name: str = "the Dataset") -> Opened:
         extents,
         inputs=("input",) if ours else (),
         outputs=("output",) if ours else (),
+        parameters=_listed(dataset.attrs.get("parameters")),
+        names={key: _listed(dataset[key].attrs.get("channels")) for key in variables},
     )
+
+
+def _listed(written: Any) -> list[str]:
+    """Names that `write_trajectories` wrote as JSON; of another's attribute none."""
+    try:
+        names = json.loads(written) if isinstance(written, str) else []
+    except json.JSONDecodeError:
+        names = []
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def open_array(array: xarray.DataArray) -> Variable:
