@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
-.PHONY: setup demo test lint pytest test-gpu package report playground-page format clean
+.PHONY: setup demo test lint pytest test-gpu package docs pages report playground-page format clean
 
 setup: $(STAMP)
 
@@ -38,8 +38,15 @@ test-gpu: setup  # on a machine with a GPU, and nothing else at work on it
 package: setup  # build sdist and wheel, check them, and try the wheel in an environment of its own
 	$(BIN)/python tools/check_package.py --out dist
 
+docs: setup  # the site, in build/docs/site; warnings and dead links are errors
+	$(BIN)/python tools/build_docs.py
+
+pages: setup  # run the code of the pages, and write what it prints and draws
+	$(BIN)/python tools/run_page.py docs/index.md docs/tutorials/*.md docs/concepts/*.md
+	$(BIN)/python tools/draw_notes.py
+
 report: setup
-	$(BIN)/cno report results --collect --out results/report/report.html --documents README.md docs/*.md
+	$(BIN)/cno report results --collect --out results/report/report.html --documents README.md docs/*.md docs/*/*.md
 
 playground-page: setup  # needs npm, which fetches onnxruntime-web
 	mkdir -p build

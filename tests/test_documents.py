@@ -2,8 +2,9 @@
 
 import json
 import re
-import shlex
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -12,21 +13,26 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import yaml
+from build_docs import ALONG, GENERATED
+from run_page import PICTURE, run_page
 
 import torchcno
-from torchcno import PROBLEMS, Fields, Normalization, RunConfig, train_run
+from torchcno import MODELS, PROBLEMS, Fields, Normalization, RunConfig, train_run
 from torchcno.cli import main
 from torchcno.data.rpb_files import ARCHIVES
 from torchcno.metrics import relative_l1
 from torchcno.runs import pretrained
-from torchcno.runs.verdict import read_verdict
+from torchcno.runs.verdict import Verdict, read_verdict
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ROOT / "docs"
-FOLDERS = (".", "docs", "docs/examples", "validation", "benchmarks")
 PAGES = {
-    str(path.relative_to(ROOT)): path for folder in FOLDERS for path in (ROOT / folder).glob("*.md")
+    str(path.relative_to(ROOT)): path
+    for pattern in ("*.md", "docs/**/*.md", "validation/*.md", "benchmarks/*.md")
+    for path in ROOT.glob(pattern)
 }
+MADE = {DOCUMENTS / name for name in GENERATED}  # from the code, when the site is built
 CONSTANTS = {"min_inp": -1.5, "max_inp": 2.5, "min_out": -0.1, "max_out": 0.3}
 
 
@@ -42,18 +48,13 @@ def write_published_files(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("as_outside_tests")  # as a reader runs it
-def test_own_data_and_own_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TORCHCNO_DATA", str(tmp_path / "data"))
-    monkeypatch.setitem(PROBLEMS, "heat", PROBLEMS["poisson"])  # taken back, whatever is put there
     few = replace(ARCHIVES["poisson"], train=16, val_start=16, test_start=20, test=4)
     monkeypatch.setitem(ARCHIVES, "poisson", few)
     write_published_files(tmp_path / "rpb")
-    text = (DOCUMENTS / "own-data.md").read_text(encoding="utf-8")
-    names: dict[str, Any] = {"__name__": "own_data"}
-    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-        exec(compile(code, "own-data.md", "exec"), names)
-
+    names, _ = run_page(DOCUMENTS / "own-data.md")
     test = names["test"]
     scale = relative_l1(test.outputs.mean(0, keepdim=True).expand_as(test.outputs), test.outputs)
     assert relative_l1(names["v"], test.outputs.float()).median() < 0.5 * scale.median()
@@ -61,27 +62,12 @@ def test_own_data_and_own_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert relative_l1(names["v"], test.outputs.float()).median() < (
         relative_l1(linear, test.outputs).median()
     )
-    errors = names["result"]["errors"]["test"], names["result"]["mean_field_errors"]["test"]
-    learnt, mean = (e["relative_l1_median_percent"]["physical"] for e in errors)
-    assert learnt < 0.5 * mean
     assert names["operator"].normalization == Normalization.fit(names["published"]["train"])
     assert names["theirs"].normalization == Normalization(*CONSTANTS.values())
     assert names["theirs"].predict(names["published"]["ood"].inputs).shape == (4, 1, 64, 64)
 
 
 EXAMPLES = {path.stem: path for path in sorted((DOCUMENTS / "examples").glob("*.md"))}
-
-
-def run_page(path: Path) -> dict[str, Any]:
-    """Run the code of a page, Python and commands, in the current folder; the names it made."""
-    names: dict[str, Any] = {"__name__": path.stem}
-    for kind, code in re.findall(r"```(python|sh)\n(.*?)```", path.read_text("utf-8"), re.DOTALL):
-        if kind == "python":
-            exec(compile(code, path.name, "exec"), names)
-            continue
-        for line in code.strip().splitlines():
-            assert main(shlex.split(line)[1:]) == 0, line
-    return names
 
 
 @pytest.mark.usefixtures("as_outside_tests")  # as a reader runs it
@@ -94,11 +80,8 @@ def test_examples_go_from_a_file_to_predictions(
     if name == "large":  # the set takes 16 MB
         for module in ("sizes", "runs.own", "runs.verdict"):
             monkeypatch.setattr(f"torchcno.{module}.available_memory", lambda: 14_000_000)
-    names = run_page(EXAMPLES[name])
-    verdicts = {
-        path.parent.name: read_verdict(json.loads(path.read_text()))
-        for path in (tmp_path / "runs").glob("*/result.json")
-    }
+    names, _ = run_page(EXAMPLES[name])
+    verdicts = read_verdicts(tmp_path)
     assert verdicts
     assert all(verdict is not None and verdict.beats for verdict in verdicts.values()), verdicts
     if name == "flow":
@@ -107,6 +90,35 @@ def test_examples_go_from_a_file_to_predictions(
     if name == "large":
         with pytest.raises(ValueError, match="of memory"):
             Fields.open("large.h5", inputs="a", outputs="u", layout="periodic", dimension=2)
+
+
+def read_verdicts(folder: Path) -> dict[str, Verdict | None]:
+    """Whether the runs of a page learnt, by their names."""
+    return {
+        path.parent.name: read_verdict(json.loads(path.read_text()))
+        for path in (folder / "runs").glob("*/result.json")
+    }
+
+
+RUN = {  # pages that show what their code prints
+    str(path.relative_to(DOCUMENTS)): path
+    for pattern in ("index.md", "tutorials/*.md", "concepts/*.md")
+    for path in sorted(DOCUMENTS.glob(pattern))
+}
+
+
+@pytest.mark.usefixtures("as_outside_tests")  # as a reader runs it
+@pytest.mark.parametrize("page", RUN)
+def test_tutorials_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TORCHCNO_DATA", str(tmp_path / "data"))
+    monkeypatch.setitem(PROBLEMS, "reaction", None)  # taken back, whatever a page puts there
+    monkeypatch.setitem(MODELS, "small", None)
+    _, text = run_page(RUN[page])
+    assert all(verdict is None or verdict.beats for verdict in read_verdicts(tmp_path).values())
+    shown = [target for target in PICTURE.findall(text) if not target.startswith("../")]
+    if page != "index.md":
+        assert all((tmp_path / Path(target).name).exists() for target in shown), "drawn by the page"
 
 
 @pytest.mark.usefixtures("as_outside_tests")  # as a reader runs it
@@ -161,8 +173,27 @@ def test_links_lead_somewhere(page: str) -> None:
         name, _, heading = target.partition("#")
         if not name.startswith(("http:", "https:")):
             linked = PAGES[page].parent / name if name else PAGES[page]
+            if linked.resolve() in MADE:
+                continue
             assert linked.exists(), f"{page} links to {target}, which is not there"
             assert not heading or heading in anchors_of(linked)
+
+
+def test_the_site_builds_and_fetches_nothing() -> None:
+    """Every page has its place, no link is dead, and a reader's browser asks no one else."""
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    placed = set(re.findall(r"[\w/-]+\.md", str(yaml.safe_load(site)["nav"])))
+    pages = {str(path.relative_to(DOCUMENTS)) for path in DOCUMENTS.rglob("*.md")}
+    notes = {page for page in pages if page.startswith("notes/")}  # their index lists them
+    assert pages - placed <= notes, "name them in the nav of mkdocs.yml"
+    assert placed - pages - set(GENERATED) == {f"repository/{name}.md" for name in ALONG}
+    build = subprocess.run(
+        [sys.executable, ROOT / "tools" / "build_docs.py"], capture_output=True, text=True
+    )
+    assert build.returncode == 0, build.stdout + build.stderr
+    fetched = re.compile(r"<(?:script|img|iframe)[^>]* src=\"?http|<link[^>]* href=\"?http")
+    for path in (ROOT / "build" / "docs" / "site").rglob("*.html"):
+        assert not fetched.search(path.read_text(encoding="utf-8")), path
 
 
 def anchors_of(page: Path) -> set[str]:

@@ -138,7 +138,7 @@ def test_shipped_weights_do_what_their_export_measured(name):
 
 
 def test_documents_name_only_weights_that_are_shipped():
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     named = {
         name
         for page in pages

@@ -33,7 +33,7 @@ def test_the_page_is_that_of_the_results_but_for_its_pictures(report):
 
 
 @pytest.mark.parametrize(
-    "path", [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))], ids=lambda path: path.name
+    "path", [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))], ids=lambda path: path.name
 )
 def test_results_in_documents_are_current(report, path):
     text = path.read_text()
