@@ -1,7 +1,7 @@
 """A network and a recipe that fit a set of fields, where the user names none."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields as fields_of
 from dataclasses import replace
 from typing import Any
@@ -136,6 +136,21 @@ def count_windows(samples: int, times: Sequence[float], recipe: Recipe) -> int:
     if not times:
         return samples
     return samples * len(window_times(len(times), recipe.lead_times, recipe.unroll))
+
+
+def shorten_epochs(recipe: Recipe, ratio: float, given: Collection[str] = ()) -> Recipe:
+    """The same number of steps in epochs that have `ratio` times the samples.
+
+    What is `given` stays.
+    """
+    half_life = recipe.averaging_half_life
+    fewer: dict[str, Any] = {
+        "epochs": max(1, round(recipe.epochs / ratio)),
+        "averaging_half_life": half_life and half_life / ratio,
+        "evaluate_every": max(1, round(recipe.evaluate_every / ratio)),
+        "patience": recipe.patience and max(1, round(recipe.patience / ratio)),
+    }
+    return replace(recipe, **{name: value for name, value in fewer.items() if name not in given})
 
 
 def choose_conditioning(

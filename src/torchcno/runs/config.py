@@ -16,6 +16,7 @@ from torchcno.runs.choose import (
     choose_network,
     choose_recipe,
     count_windows,
+    shorten_epochs,
 )
 from torchcno.runs.own import OwnData
 from torchcno.runs.plain import check_key, convert, convert_fields, from_plain, shown, to_plain
@@ -172,7 +173,7 @@ class RunConfig:
             if "epochs" not in train:  # as many steps as pairs would have had
                 samples = recipe.samples or run.problem.samples["train"]
                 ratio = count_windows(samples, run.times, recipe) / samples
-                recipe = replace(recipe, epochs=max(1, round(recipe.epochs / ratio)))
+                recipe = shorten_epochs(recipe, ratio, train)
             model = {**choose_conditioning(run.times, recipe), **model}
         return replace(
             run,
