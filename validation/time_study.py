@@ -18,7 +18,7 @@ import json
 import statistics
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +141,8 @@ def configure(run: Run, study: Study, data: Path | None, device: str) -> RunConf
         architecture = replace(resolved.architecture, **told)
     else:
         known = choose_network(run.model, states, grid, problem.channels)
-        fits = {name: value for name, value in size.items() if hasattr(known, name)}
+        names = {field.name for field in fields(known)}
+        fits = {name: value for name, value in size.items() if name in names}
         architecture = choose_network(run.model, states, grid, problem.channels, **fits, **told)
     return RunConfig(
         problem=problem,
