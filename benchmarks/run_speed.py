@@ -78,12 +78,12 @@ def time_run(problem: str, members: int = 1) -> dict[str, float]:
         ]
         fit_together(crew, train, val, recipe, on_epoch=note)
     steps = samples // recipe.batch_size
-    bare = sorted(epoch.seconds for epoch in epochs[2:] if epoch.validation_error is None)
-    steady = [epoch.seconds for epoch in epochs[STEADY]]
+    bare = sorted(members * epoch.seconds for epoch in epochs[2:] if epoch.validation_error is None)
+    steady = [members * epoch.seconds for epoch in epochs[STEADY]]
     return {
         "ms_per_step": 1e3 * bare[len(bare) // 2] / steps,
         "ms_per_step_all_included": 1e3 * sum(steady) / len(steady) / steps,
-        "first_epoch_s": epochs[0].seconds,
+        "first_epoch_s": members * epochs[0].seconds,
     }
 
 

@@ -35,7 +35,7 @@ from torchcno.runs.audit import audit_run
 from torchcno.runs.choose import choose_network, choose_recipe
 from torchcno.runs.folder import read_config
 from torchcno.runs.watching import Watch
-from torchcno.training import Fit, Pairs, save_tensors
+from torchcno.training import Pairs, save_tensors
 
 RECIPE = replace(PRESETS["best"], epochs=2, batch_size=4, evaluate_every=1)
 GRID = Grid((6, 8), "cell-centred", ((0.0, 3.0), (-1.0, 1.0)))
@@ -64,13 +64,13 @@ def test_the_folder_holds_the_operator_that_was_trained(tmp_path: Path) -> None:
 
 
 def test_fields_are_scaled_as_they_are_told_to(tmp_path: Path, monkeypatch) -> None:
-    trained_on, fit = [], runs_train.fit
+    trained_on, fit = [], runs_train.fit_together
 
-    def note(model: nn.Module, train: Pairs, *rest: Any, **others: Any) -> Fit:
+    def note(members: Any, train: Pairs, *rest: Any, **others: Any) -> list[Any]:
         trained_on.append(train)
-        return fit(model, train, *rest, **others)
+        return fit(members, train, *rest, **others)
 
-    monkeypatch.setattr(runs_train, "fit", note)
+    monkeypatch.setattr(runs_train, "fit_together", note)
     train, given = fields(), Normalization(-1.0, 9.0, 0.0, 20.0)
     operator = train_on(network(), train, fields(), tmp_path, normalization=given, recipe=RECIPE)
     (pairs,) = trained_on

@@ -116,12 +116,14 @@ def test_a_run_is_that_of_its_seed_its_training_set_and_its_mask(
     config = replace(tiny_config, problem=problem, seed=1)
     seen = {}
 
-    def watched(network, train, val, *rest, **options):
-        seen.update(weights=copy.deepcopy(network.state_dict()), train=train, val=val, **options)
-        return fit(network, train, val, *rest, **options)
+    def watched(members, train, val, *rest, **options):
+        (member,) = members
+        weights = copy.deepcopy(member.network.state_dict())
+        seen.update(weights=weights, seed=member.seed, train=train, val=val, **options)
+        return fit(members, train, val, *rest, **options)
 
-    fit = run.fit
-    monkeypatch.setattr(run, "fit", watched)
+    fit = run.fit_together
+    monkeypatch.setattr(run, "fit_together", watched)
     result = train_run(config, tmp_path)
 
     torch.manual_seed(1)
@@ -411,9 +413,9 @@ def test_a_new_run_is_evaluated_in_the_arithmetic_of_its_training(
     """And by the network that was trained: nothing is read back."""
     seen, forward = [], TrainedOperator.forward
 
-    def watched(operator, u):
+    def watched(operator, u, *more):
         seen.append((torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32))
-        return forward(operator, u)
+        return forward(operator, u, *more)
 
     monkeypatch.setattr(TrainedOperator, "forward", watched)
     monkeypatch.setattr(RunFolder, "operator", lambda *_: pytest.fail("was loaded"))

@@ -53,7 +53,7 @@ def resume(
         print(f"{run} is finished: there is nothing to go on with.")
         result = folder.result()
     else:
-        if not (folder.checkpoint.exists() or folder.weights.exists()):
+        if not (folder.has_checkpoint or folder.weights.exists()):
             print(f"{run} has no checkpoint: the run begins again.", file=sys.stderr)
         with watch_training(config, go_on=f"cno resume {run}") as watch:
             result = resume_run(run, watch, config.hardware, data, epochs)

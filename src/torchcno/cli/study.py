@@ -37,6 +37,9 @@ def study(
     jobs: Annotated[
         int | None, describe("runs at a time; 0: in this process", "what fits; 0 for quick")
     ] = None,
+    together: Annotated[
+        bool, describe("train seeds of one network at once, on a GPU in one graph")
+    ] = False,
     cluster: Annotated[
         str | None, describe("dask scheduler to send runs to", "this machine", "ADDRESS")
     ] = None,
@@ -63,7 +66,7 @@ def study(
       cno study table1 --dry-run
       cno study table1 --budget quick && cno report results/quick --out quick.html
       cno study table1 --only 'poisson-*' --jobs 4
-      cno study seeds --budget best --only '*-[012]'
+      cno study seeds --budget best --only '*-[012]' --together
       cno study filters --cluster tcp://10.0.0.1:8786
     """
     from torchcno.paper.costs import estimate
@@ -84,6 +87,10 @@ def study(
         raise ValueError(
             "--jobs 0 trains in this process, not on a cluster; leave out one of them."
         )
+    if together and (cluster or jobs):
+        raise ValueError(
+            "--together trains in this process; leave out --jobs and --cluster, or --together."
+        )
     one, protocol = find_study(name), select(BUDGETS, budget, "budget")
     select(dict.fromkeys(get_args(Fast)), fast, "fast")
     how: Any = {"hardware": Hardware(accelerator=device), "fast": fast}
@@ -94,7 +101,8 @@ def study(
         runs = [run for run in runs if run.name not in recorded]
         print(f"{len(recorded)} runs are in {folder.parent / TABLE}, and are left alone.")
     jobs = 0 if jobs is None and protocol.trial and not cluster else jobs
-    costs = estimate(runs, folder, one.measures, processes=jobs != 0, cluster=bool(cluster))
+    apart = jobs != 0 and not together
+    costs = estimate(runs, folder, one.measures, processes=apart, cluster=bool(cluster))
     show_plan(f"{name}, {one.shows}: {protocol.name}", runs, costs)
     if dry_run:
         for refused, cost in costs.items():
@@ -103,7 +111,9 @@ def study(
         return
     start = time.time()
     with watch_runs(runs, folder) as watch:
-        outcomes = run_study(name, runs, folder, parallel=jobs, cluster=cluster, on_update=watch)
+        outcomes = run_study(
+            name, runs, folder, parallel=jobs, cluster=cluster, together=together, on_update=watch
+        )
     conclude(outcomes, time.time() - start)
     print(f"All of it is in {folder}; the page: cno report {folder.parent} --out report.html")
 

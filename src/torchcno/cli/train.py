@@ -43,6 +43,9 @@ class RunOptions:
         str | None, describe("recipe: paper (as published) or best (ours)", "best", "paper|best")
     ] = None
     seed: Annotated[int | None, describe("seed of weights and of the samples' order", "0")] = None
+    members: Annotated[
+        int | None, describe("train this many networks together, to predict their mean", "1")
+    ] = None
     resolution: Annotated[
         int | None, describe("points per axis of a benchmark", "the paper's number")
     ] = None
@@ -134,7 +137,7 @@ class RunOptions:
         if "resolution" in given and tree.get("resolution", self.resolution) != self.resolution:
             # The file's network is of the file's grid: on another one it is made anew.
             tree["model"] = {k: v for k, v in section(tree, "model").items() if k != "size"}
-        for key in ("preset", "seed", "resolution", "data", "tensorboard"):
+        for key in ("preset", "seed", "members", "resolution", "data", "tensorboard"):
             if key in given:
                 tree[key] = given[key]
         hardware = {field: given[key] for key, field in HARDWARE.items() if key in given}
@@ -191,6 +194,7 @@ class RunOptions:
             network=fields.get("model", {}),
             recipe=fields.get("train", {}),
             seed=self.seed or 0,
+            members=1 if self.members is None else self.members,
             hardware=from_plain(Hardware, hardware, "hardware"),
             tensorboard=self.tensorboard,
         )
@@ -220,6 +224,7 @@ def train(
       cno train poisson cno --out runs/poisson
       cno train poisson cno --out runs/small --train.epochs 100 --model.width 8
       cno train poisson cno --out runs/published --preset paper --seed 1
+      cno train poisson cno --out runs/five --members 5
       cno train --config runs/small/config.yaml --out runs/longer --train.epochs 300
     """
     from torchcno.cli.watching import show_result, watch_training

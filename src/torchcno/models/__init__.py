@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torchcno.models.cno import CNO, CNOConfig
 from torchcno.models.cno_time import TimeCNO, TimeCNOConfig
 from torchcno.models.deeponet import DeepONet, DeepONetConfig
+from torchcno.models.ensemble import Ensemble
 from torchcno.models.ffnn import FFNN, FFNNConfig
 from torchcno.models.fno import FNO, FNOConfig
 from torchcno.models.galerkin_transformer import GalerkinTransformer, GalerkinTransformerConfig

@@ -300,12 +300,13 @@ def run_study(
     *,
     parallel: int | None = None,
     cluster: str | None = None,
+    together: bool = False,
     on_update: Callable[[Outcome], None] | None = None,
 ) -> list[Outcome]:
     """Bring the `runs` of a study to their ends in `folder`, and measure what it measures.
 
-    `parallel` and `cluster` are those of `run_jobs`. Only where it was trained, or brought with its
-    weights, can a run be measured: elsewhere it has failed.
+    `parallel`, `cluster` and `together` are those of `run_jobs`. Only where it was trained, or
+    brought with its weights, can a run be measured: elsewhere it has failed.
     """
     jobs = [Job(folder / run.name, run.config) for run in runs]
     if cluster:  # some runs share a GPU of a worker, unless they are to stay off them
@@ -321,7 +322,7 @@ def run_study(
             on_update(complete[outcome.job.folder])
 
     with terminable():
-        run_jobs(jobs, parallel=parallel, cluster=cluster, on_update=measure)
+        run_jobs(jobs, parallel=parallel, cluster=cluster, together=together, on_update=measure)
     return [complete[job.folder] for job in jobs]
 
 

@@ -33,6 +33,7 @@ from torchcno.training import PRESETS, Hardware, Recipe
 from torchcno.training.recipe import EITHER_WAY, completed
 
 MOST_YAML = 2**18  # bytes of a configuration: a hundred times the longest
+MOST_MEMBERS = 1000
 FORMAT = 1  # of run folders; folders of another one are refused
 DECIDING = (
     "problem",
@@ -43,6 +44,7 @@ DECIDING = (
     "resolution",
     "own_loss",
     "times",
+    "members",
 )  # what makes a run itself
 
 
@@ -63,10 +65,24 @@ class RunConfig:
     start: Path | None = None  # the run whose weights and scaling it begins with; None: none
     own_loss: str | None = None  # the user's loss function, which only Python can give again
     times: tuple[float, ...] = ()  # of trajectories, which are learnt then; empty: pairs
+    members: int = 1  # networks that are trained together and averaged; the k-th has seed + k
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed is {self.seed}; use zero or a positive number below 2⁶³.")
+        if not 1 <= self.members <= MOST_MEMBERS:
+            raise ValueError(f"members is {self.members}; use 1 to {MOST_MEMBERS}, such as 5.")
+        devices = self.hardware.devices * self.hardware.nodes
+        if self.members > 1 and devices > 1:
+            raise ValueError(
+                f"{self.members} members are trained on one device, not on {devices}; leave "
+                "--devices and --nodes out, or --members."
+            )
+
+    @property
+    def alone(self) -> "tuple[RunConfig, ...]":
+        """The run of every member by itself; of a run of one network: this run."""
+        return tuple(replace(self, seed=self.seed + k, members=1) for k in range(self.members))
 
     @classmethod
     def resolve(
@@ -202,6 +218,7 @@ class RunConfig:
             "data": to_plain(self.data and self.data.expanduser().absolute()),
             "hardware": to_plain(self.hardware),
             "tensorboard": self.tensorboard,
+            **({"members": self.members} if self.members > 1 else {}),
             **{
                 name: to_plain(value)
                 for name in ("start", "own_loss")

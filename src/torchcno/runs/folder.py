@@ -7,6 +7,7 @@ model.safetensors   the weights that did best on validation
 model.json          what they are the weights of: model, configuration, normalisation, grid
 config.json         the same in the layout of the Hugging Face Hub, which has no run beside it
 checkpoint/         everything to go on with an interrupted run
+members/            of an ensemble: metrics, weights and checkpoint of each member, by its number
 result.json         errors in and out of distribution, speed, size, and the hash of the weights
 errors.npz          the relative L1 error of every sample, by split and space
 data.safetensors    fields that came from memory, not from a file
@@ -31,13 +32,22 @@ from torch import nn
 
 from torchcno.data.dataset import holds_data
 from torchcno.data.normalization import Normalization
-from torchcno.disk import CHECKSUMS, keep_checksums, read_arrays, read_json, sweep, write_arrays
+from torchcno.disk import (
+    CHECKSUMS,
+    keep_checksums,
+    read_arrays,
+    read_json,
+    read_rows,
+    sweep,
+    write_arrays,
+)
 from torchcno.evaluation.errors import published_error
 from torchcno.evaluation.resolution import Evaluation, ResolutionCurve
 from torchcno.grids import Grid
 from torchcno.locks import locked
 from torchcno.metrics import Mask
-from torchcno.runs.config import RunConfig, check_format, differences, read_tree
+from torchcno.models.ensemble import Ensemble
+from torchcno.runs.config import MOST_MEMBERS, RunConfig, check_format, differences, read_tree
 from torchcno.runs.evidence import Examples
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.own import OwnData, moved
@@ -106,7 +116,36 @@ class RunFolder(TrainingFolder):
         self.curves = self.path / "tensorboard"
         self.data_file = self.path / "data.safetensors"  # fields that were in memory alone
         self.start_file = self.path / "start.safetensors"  # weights that a network came with
-        self.traces += (self.result_file,)  # a configuration alone: its data could not be made
+        self.members_folder = self.path / "members"  # of an ensemble: a training each
+        self.traces += (
+            self.result_file,
+            self.members_folder,
+        )  # a configuration alone: its data could not be made
+
+    def trainings(self, members: int) -> list[TrainingFolder]:
+        """Where the members of the run are trained: here, if there is only one."""
+        if members == 1:
+            return [TrainingFolder(self.path)]
+        parts = (self.members_folder / str(number) for number in range(members))
+        return [TrainingFolder(part, run=self.path) for part in parts]
+
+    def _members(self) -> list[TrainingFolder]:
+        """The trainings of the members that there are of an ensemble."""
+        found = self.members_folder.glob("*") if self.members_folder.is_dir() else ()
+        numbers = sorted(int(path.name) for path in found if path.name.isdecimal())
+        return [TrainingFolder(self.members_folder / str(number)) for number in numbers]
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether there is a state to go on from, of the run or of a member."""
+        return super().has_checkpoint or any(one.has_checkpoint for one in self._members())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The metrics so far; of an ensemble those of all members, epoch by epoch."""
+        if not (members := self._members()):
+            return super().rows()
+        rows = [{**row, "member": k} for k, one in enumerate(members) for row in one.rows()]
+        return sorted(rows, key=lambda row: (row["epoch"], row["member"]))
 
     @property
     def state(self) -> FolderState:
@@ -200,7 +239,7 @@ class RunFolder(TrainingFolder):
         damage = damage_of(self.result_file, _check_result)
         if damage is None and self.result_file.exists():
             return self.result()
-        if damage is not None and not self.checkpoint.exists():
+        if damage is not None and not self.has_checkpoint:
             raise ValueError(
                 f"{damage}, and there is no {self.checkpoint} to go on from; bring one of them "
                 f"back, or train anew: {self.command_to_train_again()}"
@@ -301,8 +340,7 @@ class RunFolder(TrainingFolder):
         description, weights_path = self.description(), self.existing(self.weights)
         try:
             if network is None:
-                model = model_class(description["model"])
-                network = model(from_plain(model.Config, description["config"], "config"))
+                network = _build(description)
             assert network is not None
             kind: type[TrainedOperator] = TrainedOperator
             time: dict[str, Any] = {}
@@ -420,7 +458,8 @@ class RunFolder(TrainingFolder):
             self.spectra_file: read_arrays,
         }
         if self.result_file.exists():  # else a run that goes on mends the last rows
-            readers[self.metrics] = lambda _: self.rows()
+            parts = (TrainingFolder(self.path), *self._members())
+            readers |= {part.metrics: read_rows for part in parts}
         found = (damage_of(path, read) for path, read in readers.items())
         return next((damage for damage in found if damage is not None), None)
 
@@ -465,6 +504,16 @@ def load(
     >>> v = operator.predict(u)  # physical values, any resolution
     """
     return RunFolder(folder).operator(device, network)
+
+
+def _build(description: Mapping[str, Any]) -> nn.Module:
+    """The network that a description is of, with any weights."""
+    model, count = model_class(description["model"]), description.get("members", 1)
+    if not (isinstance(count, int) and 1 <= count <= MOST_MEMBERS):
+        raise ValueError(f"members is {count!r}, not 1 to {MOST_MEMBERS}")
+    config = from_plain(model.Config, description["config"], "config")
+    networks = [model(config) for _ in range(count)]
+    return Ensemble(networks) if count > 1 else networks[0]
 
 
 def _read_any_tree(path: Path) -> dict[str, Any]:

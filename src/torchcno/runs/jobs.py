@@ -5,6 +5,7 @@ is left alone and what is not goes on from its checkpoint, so a lost machine cos
 the last checkpoint and nothing else.
 """
 
+import json
 import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from concurrent.futures import (
     wait,
 )
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
@@ -29,7 +30,7 @@ from torchcno.runs.config import RunConfig
 from torchcno.runs.evaluate import EVALUATED
 from torchcno.runs.folder import RunFolder
 from torchcno.runs.job_process import Answer, Request, request_stop, run_in_process, stop_file
-from torchcno.runs.train import train_run
+from torchcno.runs.train import train_runs_together
 from torchcno.training import Diverged, Interrupted
 from torchcno.training.interruption import terminable
 
@@ -90,15 +91,17 @@ def run_jobs(
     *,
     parallel: int | None = None,
     cluster: str | None = None,
+    together: bool = False,
     on_update: Callable[[Outcome], None] | None = None,
 ) -> list[Outcome]:
     """Bring all `jobs` to their ends; the outcomes, in the order of the jobs.
 
     `parallel` of them at a time in processes of this machine (unless given: `default_parallel`; 0:
     one after the other in this process), or as many as there is room for on the dask `cluster` at
-    that address. `on_update` hears of every outcome as it comes, first of the jobs that were
-    finished before, or are refused. One job's failure stops no other; an interrupt stops all, with
-    their states saved.
+    that address. Or `together`, in this process: those that differ in their seeds alone at once, on
+    CUDA in one graph, and one such group after the other. `on_update` hears of every outcome as it
+    comes, first of the jobs that were finished before, or are refused. One job's failure stops no
+    other; an interrupt stops all, with their states saved.
     """
     outcomes: dict[Path, Outcome] = {}
 
@@ -115,7 +118,16 @@ def run_jobs(
         if outcome := find_outcome(job):
             note(outcome)
     todo = [job for job in jobs if job.folder not in outcomes]
-    if parallel == 0:
+    if together:
+        for group in group_by_seed(todo):
+            for job in group:
+                job.folder.mkdir(parents=True, exist_ok=True)
+            answers = run_together([job.request for job in group])
+            for job, answer in zip(group, answers, strict=True):
+                note(Outcome(job, **answer))
+            if any(outcomes[job.folder].state == "stopped" for job in group):
+                raise KeyboardInterrupt
+    elif parallel == 0:
         for job in todo:
             job.folder.mkdir(parents=True, exist_ok=True)
             note(Outcome(job, **run_request(job.request)))
@@ -285,19 +297,37 @@ def _visible_gpus() -> list[str]:
     return named.split(",")[:count] if named else [str(i) for i in range(count)]
 
 
+def group_by_seed(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Jobs that differ in their seeds and folders alone, in groups."""
+    groups: dict[str, list[Job]] = {}
+    for job in jobs:
+        tree = replace(job.config, seed=0).to_tree()
+        groups.setdefault(json.dumps([tree, job.splits, job.gpus]), []).append(job)
+    return list(groups.values())
+
+
 def run_request(request: Request) -> Answer:
     """Bring the run of a request to its end in this process, and say how that went.
 
     Whatever part of it is done is left. Who finds another process at work there waits for it.
     """
-    folder, splits = Path(request["folder"]), tuple(request["splits"])
+    (answer,) = run_together([request])
+    return answer
+
+
+def run_together(requests: Sequence[Request]) -> list[Answer]:
+    """`run_request` for runs that differ in their seeds alone, which are trained together."""
+    folders, splits = [one["folder"] for one in requests], tuple(requests[0]["splits"])
     try:
-        train_run(RunConfig.from_tree(request["config"]), folder, splits=splits, mode="either")
+        configs = [RunConfig.from_tree(one["config"]) for one in requests]
+        found = train_runs_together(configs, folders, splits=splits, mode="either")
     except Interrupted as interrupted:
-        return {"state": "stopped", "error": str(interrupted)}
-    except Diverged as diverged:
-        return {"state": "diverged", "error": str(diverged)}
+        return [{"state": "stopped", "error": str(interrupted)} for _ in requests]
     except Exception as error:
         traceback.print_exc()
-        return {"state": "failed", "error": str(error) or type(error).__name__}
-    return {"state": "finished"}
+        return [{"state": "failed", "error": str(error) or type(error).__name__} for _ in requests]
+    return [
+        {"state": "diverged", "error": str(one)} if isinstance(one, Diverged)
+        else {"state": "finished"}
+        for one in found
+    ]  # fmt: skip

@@ -1,5 +1,6 @@
 """A trained network with its normalisation inside: physical inputs to physical outputs."""
 
+import copy
 import warnings
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -17,6 +18,7 @@ from torchcno.data.arrays import as_real_tensor
 from torchcno.data.normalization import Normalization
 from torchcno.evaluation.conformal import check_confidence
 from torchcno.grids import Grid
+from torchcno.models.ensemble import Ensemble, members_of, spread_of
 from torchcno.operators.conditioning import as_rows, conditioning_of
 from torchcno.runs.config import FORMAT
 from torchcno.runs.plain import to_plain
@@ -145,6 +147,39 @@ class TrainedOperator(nn.Module):
         spread = relative_spread(self, u, trust.bands.scale)
         return trust.bound(v, confidence, self.grid.layout, spread)
 
+    def members(self) -> list["TrainedOperator"]:
+        """The operators of which an ensemble predicts the mean; of one network: itself."""
+        if not isinstance(self.network, Ensemble):
+            return [self]
+        return [self.with_network(network) for network in members_of(self.network)]
+
+    def with_network(self, network: nn.Module) -> "TrainedOperator":
+        """The same scaling, grid and names around another network."""
+        other = copy.copy(self)
+        other._modules = {"network": network}
+        return other
+
+    @torch.inference_mode()
+    def spread(
+        self,
+        u: Float[Tensor | np.ndarray, "sample in_channel *space"],
+        batch_size: int = 32,
+        conditions: Tensor | float | None = None,
+    ) -> Float[Tensor, "sample out_channel *space"]:
+        """The standard deviation over the members of an ensemble, in physical units.
+
+        It shows where the members disagree. How far the mean is off is more than that, as all
+        members may be wrong in the same way: `predict(u, confidence=0.9)` has calibrated bands.
+        """
+        if not isinstance(self.network, Ensemble):
+            raise ValueError(
+                "one network has no spread; train several together: cno train ... --members 5, or "
+                "members=5 in Python."
+            )
+        given = self._checked(u)
+        found = [member.apply_to(given, batch_size, conditions) for member in self.members()]
+        return spread_of(torch.stack(found))
+
     @torch.inference_mode()
     def ood_score(
         self, u: Float[Tensor | np.ndarray, "sample in_channel *space"]
@@ -239,6 +274,7 @@ class TrainedOperator(nn.Module):
             "problem": self.problem,
             "model": self.model,
             "config": to_plain(getattr(self.network, "config", {})),
+            **({"members": count} if (count := len(members_of(self.network))) > 1 else {}),
             "normalization": to_plain(self.normalization),
             "error_scaling": to_plain(self.error_scaling),
             "grid": to_plain(self.grid),

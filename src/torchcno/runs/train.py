@@ -4,9 +4,10 @@ import copy
 import platform
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,10 @@ from torchcno.evaluation.timing import inference_time
 from torchcno.grids import Grid
 from torchcno.metrics import Mask
 from torchcno.models import MODELS, count_parameters
+from torchcno.models.ensemble import Ensemble, members_of
 from torchcno.operators.conditioning import conditioning_of
 from torchcno.runs.choose import count_windows, refuse_time_training
-from torchcno.runs.config import RunConfig, write_tree
+from torchcno.runs.config import RunConfig, differences, write_tree
 from torchcno.runs.evaluate import EVALUATED
 from torchcno.runs.evolve import (
     EvolutionTask,
@@ -59,12 +61,15 @@ from torchcno.runs.watching import NO_ONE, Watch, show_training, show_verdict
 from torchcno.sizes import refuse_without_memory
 from torchcno.training import (
     PRESETS,
+    Diverged,
     Epoch,
     EventFile,
+    Fit,
     Hardware,
+    Member,
     Pairs,
     Recipe,
-    fit,
+    fit_together,
     load_into,
     load_tensors,
     save_tensors,
@@ -159,27 +164,71 @@ def train_task(
     Returns what result.json says; nothing in further processes of the run.
     Whoever calls has opened the folder.
     """
+    watches = [watch] * task.config.members
+    (result,) = train_tasks([task], [folder], splits, watches, resume)
+    if isinstance(result, Diverged):
+        raise result
+    return result
+
+
+def train_tasks(
+    tasks: Sequence[Task | EvolutionTask],
+    folders: Sequence[RunFolder],
+    splits: Sequence[str],
+    watches: Sequence[Watch],
+    resume: bool = False,
+) -> list[dict[str, Any] | Diverged]:
+    """`train_task` for tasks that differ in their seeds alone: all members of all are fit together.
+
+    `watches` has one for each member. A task of which a member diverges has that for a result.
+    """
+    first = tasks[0]
+    hardware = first.config.hardware
+    is_first = is_first_process(hardware)
+    members = list[Member]()
+    for task, folder in zip(tasks, folders, strict=True):
+        operator = task.operator
+        if is_first:
+            write_json({**operator.description(), "versions": versions()}, folder.model_file)
+        networks = members_of(operator.network)
+        parts = zip(networks, folder.trainings(len(networks)), task.config.alone, strict=True)
+        members += [Member(network, part, alone.seed) for network, part, alone in parts]
+    if is_first and watches[0].scaling is not None:
+        watches[0].scaling(first.operator.normalization)
+
+    def tell(number: int, epoch: Epoch) -> None:
+        if (on_epoch := watches[number].epoch) is not None:
+            on_epoch(epoch)
+
+    outcomes = iter(
+        fit_together(
+            members,
+            first.supply(),
+            first.judged(),
+            first.config.train,
+            hardware=hardware,
+            on_epoch=tell,
+            resume=resume,
+            loss=first.loss,
+        )
+    )
+    results = list[dict[str, Any] | Diverged]()
+    for task, folder in zip(tasks, folders, strict=True):
+        own = list(islice(outcomes, task.config.members))
+        fits = [outcome for outcome in own if isinstance(outcome, Fit)]
+        diverged = next((outcome for outcome in own if isinstance(outcome, Diverged)), None)
+        results.append(diverged or (conclude(task, folder, splits, fits) if is_first else {}))
+    return results
+
+
+def conclude(
+    task: Task | EvolutionTask, folder: RunFolder, splits: Sequence[str], fits: Sequence[Fit]
+) -> dict[str, Any]:
+    """Evaluate a fitted operator on `splits`, and keep what it came to in `folder`."""
     operator, config = task.operator, task.config
     recipe, hardware = config.train, config.hardware
-    is_first = is_first_process(hardware)
-    if is_first:
-        write_json({**operator.description(), "versions": versions()}, folder.model_file)
-    if is_first and watch.scaling is not None:
-        watch.scaling(operator.normalization)
-    outcome = fit(
-        operator.network,
-        task.supply(),
-        task.judged(),
-        recipe,
-        folder.path,
-        seed=config.seed,
-        hardware=hardware,
-        on_epoch=watch.epoch,
-        resume=resume,
-        loss=task.loss,
-    )
-    if not is_first:
-        return {}
+    if config.members > 1:
+        save_tensors(folder.weights, operator.network.state_dict())
     device = pick_device(hardware.accelerator)
     operator.to(device)
     known, scaling, evaluations = task.known, operator.error_scaling, []
@@ -198,7 +247,7 @@ def train_task(
     if operator.trust is not None:
         folder.write_trust(operator.trust)
     operator.home = folder.path
-    training, count = asdict(outcome), count_parameters(operator.network)
+    training, count = summarize_fits(fits), count_parameters(operator.network)
     # Whoever compares times by the device's name takes none that are of several.
     devices = dict.fromkeys([*training.pop("devices"), device_name(device)])
     result = {
@@ -231,8 +280,43 @@ def train_task(
         },
     }
     result["verdict"] = asdict(verdict)
+    if config.members > 1:
+        result["members"] = describe_members(task, evaluations, fits)
     write_json(result, folder.result_file)
     return result
+
+
+def summarize_fits(fits: Sequence[Fit]) -> dict[str, Any]:
+    """The fit of a run, or what those of its members come to: the time of all, the mean error."""
+    if len(fits) == 1:
+        return asdict(fits[0])
+    epochs = max(fit.epochs for fit in fits)
+    return {
+        "epochs": epochs,
+        "best_epoch": max(fit.best_epoch for fit in fits),
+        "best_validation_error": sum(fit.best_validation_error for fit in fits) / len(fits),
+        "seconds_per_epoch": sum(fit.seconds_per_epoch * fit.epochs for fit in fits) / epochs,
+        "devices": tuple(dict.fromkeys(device for fit in fits for device in fit.devices)),
+    }
+
+
+def describe_members(
+    task: Task | EvolutionTask, evaluations: Sequence[Evaluation], fits: Sequence[Fit]
+) -> list[dict[str, Any]]:
+    """What each member of an ensemble came to by itself."""
+    whole: Any = task  # whichever kind it is, its operators are of that kind
+    scaling, described = task.operator.error_scaling, []
+    for member, alone, fit in zip(task.operator.members(), task.config.alone, fits, strict=True):
+        own = replace(whole, operator=member)
+        with arithmetic(task.config.train.precision):
+            errors = {
+                one.split: summary(
+                    sample_errors(own.predict(one.split), one.fields, scaling, task.mask)
+                )
+                for one in evaluations
+            }
+        described.append({"seed": alone.seed, **asdict(fit), "errors": errors})
+    return described
 
 
 def train_run(
@@ -249,28 +333,74 @@ def train_run(
 
     >>> result = train_run(RunConfig.resolve("poisson", "cno"), "runs/p1")
     """
-    folder, problem = RunFolder(out), config.problem
+    (result,) = train_runs_together([config], [out], watch, splits, mode)
+    if isinstance(result, Diverged):
+        raise result
+    return result
+
+
+def train_runs_together(
+    configs: Sequence[RunConfig],
+    outs: Sequence[str | Path],
+    watch: Watch = NO_ONE,
+    splits: Sequence[str] = EVALUATED,
+    mode: Mode = "new",
+) -> list[dict[str, Any] | Diverged]:
+    """`train_run` for runs that differ in their seeds alone, trained together: a folder each.
+
+    Each ends as if it had been trained by itself. On CUDA the steps of all are one graph. A run
+    that diverges has that for a result, and the others go on.
+
+    >>> config = RunConfig.resolve("poisson", "cno")
+    >>> configs = [replace(config, seed=seed) for seed in range(3)]
+    >>> train_runs_together(configs, ["runs/p0", "runs/p1", "runs/p2"])
+    """
+    refuse_unlike(configs)
+    config, folders = configs[0], [RunFolder(out) for out in outs]
+    problem = config.problem
     splits = present_splits(problem, tuple(splits))
     # Before there is a folder, and before the data, which may take hours.
-    if not folder.result_file.exists():
+    if not all(folder.result_file.exists() for folder in folders):
         refuse_misfits(config, splits)
-    with draw_curves(config, folder, watch) as watch, folder.open(config, mode) as finished:
-        if finished is not None:
-            return finished
-        if is_first_process(config.hardware):
+    with ExitStack() as opened:
+        watches, results = list[list[Watch]](), list[dict[str, Any] | Diverged | None]()
+        for one, folder in zip(configs, folders, strict=True):
+            watches.append(opened.enter_context(draw_curves(one, folder, watch)))
+            results.append(opened.enter_context(folder.open(one, mode)))
+        todo = [i for i, result in enumerate(results) if result is None]
+        is_first = is_first_process(config.hardware)
+        for i in todo if is_first else ():
             # Also of a run that goes on: whoever evaluates it reads there where the data are now.
-            write_tree(config.to_tree(), folder.config_file)
-        making = {
-            "device": pick_device(config.hardware.accelerator),
-            "progress": watch.data,
-        }
-        # Also what is evaluated later: data that cannot be made shall not spoil a trained run.
-        fields = load_sets(config, tuple(dict.fromkeys(("val", *splits))), making)
-        operator = make_operator(config, fields["train"], build_network(config, folder))
-        if mode == "resume" and is_first_process(config.hardware) and folder.model_file.exists():
-            folder.refuse_another_operator(operator)
-        task = make_task(operator, fields, config, problem.mask)
-        return train_task(task, folder, splits, watch, resume=mode != "new")
+            write_tree(configs[i].to_tree(), folders[i].config_file)
+        if todo:
+            making = {"device": pick_device(config.hardware.accelerator), "progress": watch.data}
+            # Also what is evaluated later: data that cannot be made shall not spoil a trained run.
+            fields = load_sets(config, tuple(dict.fromkeys(("val", *splits))), making)
+            networks = [build_network(configs[i], folders[i]) for i in todo]
+            operator = make_operator(config, fields["train"], networks[0])
+            tasks = [
+                make_task(operator.with_network(network), fields, configs[i], problem.mask)
+                for i, network in zip(todo, networks, strict=True)
+            ]
+            for i, task in zip(todo, tasks, strict=True):
+                if mode == "resume" and is_first and folders[i].model_file.exists():
+                    folders[i].refuse_another_operator(task.operator)
+            told = [one for i in todo for one in watches[i]]
+            found = train_tasks(tasks, [folders[i] for i in todo], splits, told, mode != "new")
+            results = [found.pop(0) if result is None else result for result in results]
+    return [result for result in results if result is not None]
+
+
+def refuse_unlike(configs: Sequence[RunConfig]) -> None:
+    """Refuse runs that differ in more than their seeds: they have no steps in common."""
+    for other in configs[1:]:
+        changed = differences(configs[0], replace(other, seed=configs[0].seed))
+        if changed:
+            name, (a, b) = next(iter(changed.items()))
+            raise ValueError(
+                f"runs that are trained together differ in their seeds alone, and {name} is {a} "
+                f"and {b}; train them one after the other."
+            )
 
 
 def load_sets(
@@ -305,19 +435,25 @@ def make_task(
 
 
 @contextmanager
-def draw_curves(config: RunConfig, folder: RunFolder, watch: Watch) -> Iterator[Watch]:
-    """`watch`, and the curves of TensorBoard where the configuration asks for them."""
+def draw_curves(config: RunConfig, folder: RunFolder, watch: Watch) -> Iterator[list[Watch]]:
+    """`watch` for every member, with the curves of TensorBoard where they are asked for."""
     if not config.tensorboard:
-        yield watch
+        yield [watch] * config.members
         return
-    with closing(EventFile(folder.curves)) as draw:
+    places = [folder.curves]
+    if config.members > 1:  # TensorBoard takes each folder for a run
+        places = [folder.curves / str(number) for number in range(config.members)]
 
+    def tell_both(draw: EventFile) -> Watch:
         def on_epoch(epoch: Epoch) -> None:
             for tell in (draw, watch.epoch):
                 if tell is not None:
                     tell(epoch)
 
-        yield replace(watch, epoch=on_epoch)
+        return replace(watch, epoch=on_epoch)
+
+    with ExitStack() as files:
+        yield [tell_both(files.enter_context(closing(EventFile(place)))) for place in places]
 
 
 def build_network(config: RunConfig, folder: RunFolder) -> nn.Module:
@@ -327,6 +463,8 @@ def build_network(config: RunConfig, folder: RunFolder) -> nn.Module:
             f"the run was trained with the loss {config.own_loss}, which only Python can give "
             "again: torchcno.train(..., loss=..., resume=True)."
         )
+    if config.members > 1:
+        return Ensemble(build_network(alone, folder) for alone in config.alone)
     torch.manual_seed(config.seed)  # the initial weights
     network: nn.Module = model_class(config.model)(config.architecture)
     if folder.start_file.exists():
@@ -400,14 +538,14 @@ def resume_run(
 
 def prolong(run: RunFolder, config: RunConfig, epochs: int) -> RunConfig:
     """Open a run again, to have `epochs` in all; its configuration then."""
-    done = len(run.rows())
+    done = max((row["epoch"] for row in run.rows()), default=0)
     longer = replace(config, train=replace(config.train, epochs=epochs))
     if epochs <= done or epochs < config.train.epochs:
         least = max(done + 1, config.train.epochs)
         raise ValueError(
             f"{run.path} has {done} epochs already, not {epochs}; use {least} or more."
         )
-    if done and not run.checkpoint.exists():
+    if done and not run.has_checkpoint:
         raise ValueError(
             f"{run.checkpoint} is not there to go on from; start a new run with these weights: "
             f"cno train ... --from {run.path}"
@@ -431,6 +569,7 @@ def train(
     loss: Loss | None = None,
     name: str = "own data",
     seed: int = 0,
+    members: int = 1,
     hardware: Hardware = Hardware(),  # noqa: B008
     mask: Mask | None = None,
     normalization: Normalization | str | None = None,
@@ -452,6 +591,8 @@ def train(
     loss    a function of (prediction, target) of a batch, in place of the recipe's.
     test    evaluated at the end, and so is `ood`, a set out of distribution; without them `val` is.
     mask    a function of physical inputs: True where outputs count.
+    members networks that are trained together from different seeds. The operator predicts their
+            mean, and `spread` has their standard deviation.
     start   a run folder whose weights and scaling to begin with: fine-tuning.
     resume  go on with a run that was interrupted, by the same arguments.
     watch   callbacks; None: progress and the verdict are shown on the terminal.
@@ -473,7 +614,7 @@ def train(
         check_sets({"train": train, "val": val, "test": test, "ood": ood}),
     )
     data = OwnData.of(fields, name, {})
-    config = own_config(data, model, recipe, network, seed=seed, hardware=hardware)
+    config = own_config(data, model, recipe, network, seed=seed, hardware=hardware, members=members)
     if start is not None:
         config = start_from(config, start, network)
     refuse_large_network(config)
@@ -500,7 +641,7 @@ def train(
             if is_first:
                 config = replace(config, problem=keep_data(data, fields, folder))
                 write_tree(config.to_tree(), folder.config_file)
-                if isinstance(model, nn.Module) and not folder.checkpoint.exists():
+                if isinstance(model, nn.Module) and not folder.has_checkpoint:
                     save_tensors(folder.start_file, model.state_dict())
             train_task(replace(task, config=config), folder, splits, told, resume=resume)
     if finished is not None:
@@ -597,6 +738,11 @@ def own_config(
         raise ValueError(
             f"{', '.join(network)} is for a network that is built here; build yours with it."
         )
+    if isinstance(model, nn.Module) and settings.get("members", 1) > 1:
+        raise ValueError(
+            "members are networks that are built here, each by its own seed; give the name of a "
+            f"model ({', '.join(MODELS)}), or train your network alone."
+        )
     preset = recipe if isinstance(recipe, str) else "best"
     kind = model if isinstance(model, str) else kind_of(model)
     windows = {}
@@ -613,6 +759,10 @@ def own_config(
 def start_from(config: RunConfig, start: str | Path, network: Mapping[str, Any] = {}) -> RunConfig:
     """The same run, with the network of the run `start`, its weights and its scaling."""
     there = RunFolder(start).operator()
+    if isinstance(there.network, Ensemble):
+        raise ValueError(
+            f"{start} is an ensemble of {len(there.members())} networks; start from the run of one."
+        )
     if there.model != config.model:
         raise ValueError(f"{start} holds a {there.model}, not a {config.model}; name that model.")
     if network:
@@ -692,7 +842,7 @@ def refuse_large_network(config: RunConfig) -> None:
     """Refuse weights that do not fit into memory: with gradients and moments four times."""
     if is_foreign(config.model):
         return
-    count = parameter_count(config.model, config.architecture).reals
+    count = config.members * parameter_count(config.model, config.architecture).reals
     remedy = "use a smaller width, or fewer layers or levels"
     refuse_without_memory(4 * 4 * count, f"a network of {count:,} parameters in training", remedy)
 

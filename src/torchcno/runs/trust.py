@@ -23,6 +23,7 @@ from torchcno.evaluation.conformal import Bands, error_scale
 from torchcno.evaluation.errors import sample_errors
 from torchcno.evaluation.ood import KnownInputs
 from torchcno.metrics import Mask
+from torchcno.models.ensemble import Ensemble
 from torchcno.spectral import resample
 
 if TYPE_CHECKING:
@@ -69,10 +70,7 @@ class Trust:
         spread: Float[Tensor, " sample"] | None = None,
     ) -> Prediction:
         """`value` with its bands. On another grid the scale of errors is resampled to it."""
-        bands, scale = self.bands, self.bands.scale.double()
-        if value.shape[2:] != scale.shape[1:]:
-            finer = resample(scale, tuple(value.shape[2:]), layout)
-            scale = finer.clamp(min=float(scale.min()))  # a filter may undershoot
+        bands, scale = self.bands, _on_grid(self.bands.scale, value, layout)
         m = torch.ones(len(value)) if spread is None else spread.cpu()
         shape = (scale * m.double().reshape(-1, *[1] * scale.ndim)).float()
         return Prediction(
@@ -134,12 +132,25 @@ def measure_trust(
     return Trust(bands, inputs if spread is None else inputs.with_spread(spread))
 
 
+def _on_grid(scale: Tensor, value: Tensor, layout: Any) -> Tensor:
+    """The scale of errors on the grid of `value`."""
+    scale = scale.double()
+    if value.shape[2:] == scale.shape[1:]:
+        return scale
+    finer = resample(scale, tuple(value.shape[2:]), layout)
+    return finer.clamp(min=float(scale.min()))  # a filter may undershoot
+
+
 def relative_spread(operator: "TrainedOperator", u: Tensor, scale: Tensor) -> Tensor | None:
     """m: the root mean square over points of an ensemble's spread over the scale of errors.
 
     None where one network predicts: it has no spread.
     """
-    return None
+    if not isinstance(operator.network, Ensemble):
+        return None
+    spread = operator.spread(u).double()
+    ratios = spread / _on_grid(scale, spread, operator.grid.layout)
+    return ratios.flatten(1).square().mean(1).sqrt()
 
 
 def corrected_problem(

@@ -41,6 +41,11 @@ class TrainingFolder:
         """Whether a training began here. Weights alone are those of an export, say."""
         return any(trace.exists() for trace in self.traces)
 
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether there is a state to go on from."""
+        return self.checkpoint.exists()
+
     def claim(self) -> None:
         """Start a new training here; refuse to write over another."""
         if self.has_begun:
@@ -99,7 +104,7 @@ class TrainingFolder:
 
     def refuse_lone_weights(self) -> None:
         """Refuse weights without a checkpoint: to begin again would be to write over them."""
-        if self.weights.exists() and not self.checkpoint.exists():
+        if self.weights.exists() and not self.has_checkpoint:
             raise ValueError(
                 f"{self.weights} is there, and no {self.checkpoint} to go on from: it was removed, "
                 "or the run diverged before the first one. Use the weights as they are, bring the "

@@ -77,7 +77,9 @@ class Epoch:
     train_loss: float
     validation_error: float | None  # see `validation_error`; None where it was not evaluated
     best_validation_error: float | None
-    seconds: float  # of this epoch, evaluation included, also those before an interruption
+    # Of this epoch, evaluation included, also those before an interruption. Of members that are
+    # trained at once each has its share.
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -236,7 +238,7 @@ def fit_together(
         )
         members[run.number].network.load_state_dict(initial[run.number])
         again = begin(run.number, "tf32")
-        if not again.folder.checkpoint.exists():
+        if not again.folder.has_checkpoint:
             again.folder.rewind(0, {})
         again.start(resume=True)
         return again
@@ -313,6 +315,7 @@ class _Run:
     modes: Hashable = None  # of the network's modules in the current epoch
     saved: float = field(default_factory=time.monotonic)  # when the state was last
     timed: float = field(default_factory=time.monotonic)  # up to when the epoch's seconds count
+    together: int = 1  # runs that the time is shared by
 
     @property
     def finished(self) -> bool:
@@ -368,6 +371,7 @@ class _Run:
         if self.step is None:
             step = _make_step(state, self.recipe, self.fabric, self.loss, self.train.teach)
             self.step = partial(self.advance, step, list(state.model.parameters()))
+        self.together = together
         name = device_name(self.fabric.device)
         if together > 1:
             name = f"{name}, {together} members at once"
@@ -435,9 +439,9 @@ class _Run:
         return learning_rate(self.recipe, time)
 
     def count_seconds(self) -> None:
-        """Count the time up to now as the current epoch's."""
+        """Count the time up to now as the current epoch's: of those at work at once, a share."""
         now = time.monotonic()
-        self.state.progress.epoch_seconds += now - self.timed
+        self.state.progress.epoch_seconds += (now - self.timed) / self.together
         self.timed = now
 
     def mean_loss(self) -> float:
