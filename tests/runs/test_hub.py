@@ -49,6 +49,23 @@ def test_the_card_has_the_errors_of_the_run(tiny_run, tmp_path):
     assert "No errors are noted" in unmeasured.read_text()
 
 
+def test_the_card_states_data_bands_and_limits(tiny_run, tmp_path):
+    operator = load(tiny_run)
+    card = (export_hub(tiny_run, tmp_path / "hub") / "README.md").read_text()
+    bands = operator.trust.bands
+    for confidence in (0.5, 0.9, 0.99):
+        bound, scaled = (
+            100 * bands.bound_relative(confidence, space) for space in ("physical", "normalized")
+        )
+        assert f"| {confidence:g} | {bound:.3g} % | {scaled:.3g} % |" in card
+    assert "8 training samples, 128 for validation" in card
+    assert f"values from {operator.range.low[0]:.3g} to {operator.range.high[0]:.3g}" in card
+    assert "must not be used" in card
+    operator.trust = None
+    plain = (operator.save_pretrained(tmp_path / "plain") / "README.md").read_text()
+    assert "No error bands were calibrated" in plain
+
+
 def test_nothing_is_written_over_a_run(tiny_run, tmp_path):
     before = {path.name for path in tiny_run.iterdir()}
     with pytest.raises(ValueError, match="holds a run; choose another --out"):

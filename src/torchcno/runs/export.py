@@ -6,7 +6,7 @@ pt2    a program of `torch.export`: for PyTorch alone
 The file takes and gives physical values, in batches of any size, on the one grid it is written for.
 Scalars that the network depends on, such as a lead time, are a second input: a row per sample.
 It says what it is: problem, model, grid, ranges of the training data, hash of the weights. It is
-run beside the network before it is kept.
+run beside the network before it is kept. Its model card lies beside it, as FILE.md.
 """
 
 import copy
@@ -25,10 +25,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchcno.disk import replacing
+from torchcno.disk import replacing, write_atomically
 from torchcno.grids import Grid
 from torchcno.operators import conditioning_of
+from torchcno.runs.card import make_card
 from torchcno.runs.folder import RunFolder
+from torchcno.runs.hub import read_errors
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.pretrained import find_run
 from torchcno.selection import select
@@ -78,6 +80,8 @@ def export_file(
             )
         with part.open("rb") as content:
             sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+    card = make_card(operator, folder.hash_weights(), read_errors(folder), path)
+    write_atomically(path.with_name(f"{path.name}.md"), card.encode())
     return ExportedFile(path, path.stat().st_size, difference, note, sha256)
 
 

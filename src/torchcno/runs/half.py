@@ -6,6 +6,7 @@ the configuration   the run's
 the model           as it was, with the errors before and after rounding
 the weights         large ones in float16; small ones and statistics of layers as they were
 the trust           its bands of errors, calibrated anew
+the card            README.md: what it is, how good it is, where it ends
 """
 
 from dataclasses import replace
@@ -14,8 +15,15 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from torchcno.arithmetic import arithmetic
-from torchcno.disk import keep_checksums, make_folder, read_json, write_json
+from torchcno.disk import (
+    keep_checksums,
+    make_folder,
+    read_json,
+    write_atomically,
+    write_json,
+)
 from torchcno.evaluation.errors import published_error, sample_errors, summary
+from torchcno.runs.card import make_card
 from torchcno.runs.config import write_tree
 from torchcno.runs.evaluate import EVALUATED, evaluate_run
 from torchcno.runs.folder import RunFolder
@@ -75,6 +83,10 @@ def export_half(
     description = {**read_json(source.model_file), "relative_l1_median_percent": errors}
     write_json(description, target.model_file)
     target.write_trust(trust)
+    operator.trust = trust
+    noted = {split: error["half"] for split, error in errors.items()}
+    card = make_card(operator, target.hash_weights(), noted)
+    write_atomically(target.path / "README.md", card.encode())
     return errors
 
 

@@ -13,17 +13,13 @@ uploaded is what the user asks for.
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import jinja2
-
 from torchcno.disk import keep_checksums, make_folder, write_atomically, write_json
 from torchcno.evaluation.errors import published_error
-from torchcno.models import TITLES, count_parameters
+from torchcno.runs.card import make_card
 from torchcno.runs.folder import RunFolder
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.pretrained import find_run
 from torchcno.training.checkpoint import save_tensors
-
-TEMPLATES = Path(__file__).parent / "templates"
 
 
 def export_hub(run: str | Path, out: str | Path) -> Path:
@@ -60,26 +56,6 @@ def read_errors(folder: RunFolder) -> dict[str, float]:
         return {split: published_error(one) for split, one in result["errors"].items()}
     noted = folder.description().get("relative_l1_median_percent", {})
     return {split: error["half"] for split, error in noted.items()}
-
-
-def make_card(operator: TrainedOperator, digest: str, errors: Mapping[str, float]) -> str:
-    """The model card, with the fields that the Hub reads on top."""
-    template = jinja2.Template(
-        (TEMPLATES / "card.md.j2").read_text(encoding="utf-8"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return template.render(
-        operator=operator,
-        axes=", ".join("zyx"[-len(operator.grid.shape) :]),
-        title=TITLES.get(operator.model, operator.model),
-        parameters=count_parameters(operator.network).entries,
-        description=operator.description(),
-        digest=digest,
-        errors=errors,
-    )
 
 
 def find_uploader() -> Callable[[Path, str], str]:

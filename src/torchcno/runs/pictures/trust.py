@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchcno.disk import write_atomically
 from torchcno.runs.audit import RunAudit
-from torchcno.runs.hub import TEMPLATES
+from torchcno.runs.card import TEMPLATES
 from torchcno.runs.pictures.drawing import (
     COLOURS,
     HEADINGS,
