@@ -9,9 +9,10 @@ from torch import nn
 from torchcno import for_inference
 from torchcno.models import MODELS, count_parameters
 from torchcno.models.cno import CNO, CNOConfig
-from torchcno.operators import Ideal, conditioning_of, is_conditioned
-from torchcno.operators.conditioning import HIDDEN
+from torchcno.operators import Ideal, aside, conditioning_of, is_conditioned, recomputing
+from torchcno.operators.conditioning import HIDDEN, Modulation
 from torchcno.runs.plain import from_plain, to_plain
+from torchcno.training.step import graphed
 
 # fmt: off
 SMALL = {
@@ -155,3 +156,47 @@ def test_translations_commute_with_a_network_that_knows_the_time():
     v = network(u, TIMES.double())
     moved = network(translated(u, 1 / 3), TIMES.double())
     torch.testing.assert_close(moved, translated(v, 1 / 3), rtol=0, atol=1e-11)
+
+
+def gradients_of(network, u, times):
+    loss = network(u, times).square().mean()
+    return torch.autograd.grad(loss, list(network.parameters()))
+
+
+def test_fields_computed_again_give_the_same_gradients():
+    network = shaken(build("cno", neck_blocks=1, skip_blocks=1)).train()
+    kept = gradients_of(network, field(), TIMES)
+    with recomputing():
+        again = gradients_of(network, field(), TIMES)
+    for one, other in zip(kept, again, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("name", [*MODULATED, "time-cno"])
+def test_a_captured_step_reads_new_times(name, half):
+    network = shaken(build(name)).cuda().train()
+    u, times = field().cuda(), TIMES.cuda()
+
+    def work():
+        with torch.autocast("cuda", torch.float16, enabled=half), aside(network):
+            network.zero_grad(set_to_none=True)
+            network(u, times).float().square().mean().backward()
+        return [p.grad.clone() for p in network.parameters() if p.grad is not None]
+
+    captured = graphed(work, lambda: [*network.parameters(), *network.buffers()])
+    for now in (TIMES, TIMES.flip(0)):
+        times.copy_(now)
+        replayed = [gradient.clone() for gradient in captured()]
+        for one, other in zip(replayed, work(), strict=True):
+            bound = (5e-2 if half else 1e-3) * float(other.norm()) + 1e-6
+            assert float((one - other).norm()) <= bound
+
+
+@pytest.mark.gpu
+def test_a_modulated_block_says_why_it_is_not_fused():
+    block = build("cno").cuda().encoder[0]
+    v = torch.zeros(2, 1, 16, 16, device="cuda")
+    modulation = Modulation(*torch.zeros(2, 2, 2, device="cuda"))
+    assert "scale and a shift of its own" in block.why_not_fused(v, modulation)

@@ -17,7 +17,9 @@ from torchcno.models import ABLATIONS, MODELS
 from torchcno.runs import export
 from torchcno.runs.export import export_file
 from torchcno.runs.folder import RunFolder, load
+from torchcno.runs.rollout import EvolutionOperator
 from torchcno.training.checkpoint import save_tensors
+from torchcno.training.propagator import Propagator
 
 NETWORKS = [name for name in MODELS if name not in ABLATIONS]
 SMALL = {
@@ -140,6 +142,24 @@ def test_scalars_are_a_second_input(tmp_path, name, format):
     v = run_file(u, scalars)
     torch.testing.assert_close(v, operator.apply_to(u, conditions=scalars), rtol=1e-3, atol=1e-4)
     assert not torch.allclose(v, run_file(u, 1 - scalars), atol=1e-3)
+
+
+@pytest.mark.usefixtures("as_outside_tests")  # checks of shapes would fix the batch
+@pytest.mark.parametrize("names", [(), ("time",)])
+def test_one_step_in_time_for_any_batch(tmp_path, names):
+    torch.manual_seed(0)
+    config = CNOConfig(size=(16, 16), conditioning=names, **SMALL["cno"])
+    operator = EvolutionOperator(
+        CNO(config), Normalization((-3.0,), (5.0,), -3.0, 5.0), Grid((16, 16), "periodic"), "cno",
+        "heat", propagator=Propagator("all-to-all", 0.1, 0.5, conditions=names),
+    )  # fmt: skip
+    target = RunFolder(tmp_path / "run")
+    target.path.mkdir()
+    write_json(operator.description(), target.model_file)
+    save_tensors(target.weights, operator.network.state_dict())
+    written = export_file(target.path, tmp_path / "step.pt2", "pt2")
+    assert written.difference < 1e-5
+    assert json.loads(written.note["propagator"])["longest"] == 0.5
 
 
 def test_an_onnx_file_says_what_it_is(runs, tmp_path):

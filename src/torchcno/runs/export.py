@@ -110,6 +110,8 @@ def describe(operator: TrainedOperator, grid: Grid, digest: str) -> dict[str, st
         "ranges": json.dumps(said["normalization"]),
         "weights_sha256": digest,
         **({"conditioning": json.dumps(names)} if names else {}),
+        # Of an operator that goes on in time: its lead times.
+        **({"propagator": json.dumps(said["propagator"])} if "propagator" in said else {}),
     }
 
 

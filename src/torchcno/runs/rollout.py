@@ -200,7 +200,7 @@ class EvolutionOperator(TrainedOperator):
     def _read(self, u: Tensor, conditions: Tensor | float | None) -> tuple[Tensor, Tensor | None]:
         """Lead times and parameters of the rows that the network is told, in physical units."""
         propagator = self.propagator
-        default = u.new_full((len(u),), propagator.longest)
+        default = u.new_full((u.shape[0],), propagator.longest)  # any batch, also where traced
         if conditions is None and propagator.conditions in ((), (TIME,)):
             return default, None
         rows = as_rows(conditions, propagator.conditions, u)

@@ -58,7 +58,7 @@ class Propagator:
                 "`parameters`, one row per sample."
             )
         chosen = [columns[name] for name in self.conditions]
-        return torch.stack(chosen, dim=1) if chosen else part.new_empty(len(part), 0)
+        return torch.stack(chosen, dim=1) if chosen else part[:, None][:, :0]
 
     def advance(
         self,
