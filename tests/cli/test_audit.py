@@ -83,7 +83,14 @@ def test_one_page_of_trust(cno, run_folder, tmp_path):
     words = ("--samples", 2, "--new-samples", 16, "--device", "cpu", "--threshold", 1)
     outcome = cno("audit", run_folder, *words, "--page", page, "--json", numbers)
     assert outcome.code == 0
-    for title in ("Errors", "Spectrum", "Bands", "Inputs out of distribution", "Break-even"):
+    for title in (
+        "Errors",
+        "Spectrum",
+        "Bands",
+        "Inputs out of distribution",
+        "Spread",
+        "Break-even",
+    ):
         assert f"\n{title}\n" in outcome.out
         assert f"<h2>{title}</h2>" in page.read_text()
     (told,) = json.loads(numbers.read_text())["audits"]

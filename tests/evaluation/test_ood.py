@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Generator
 
-from torchcno.evaluation.ood import KnownInputs, auroc, features
+from torchcno.evaluation.ood import KnownInputs, auroc, features, rank_correlation
 from torchcno.grids import Grid
 from torchcno.problems.random_fields import sine_series
 from torchcno.spectral import resample
@@ -96,3 +96,9 @@ def test_features_in_every_dimension_and_of_constants_are_finite(axes):
     for layout in ("periodic", "inclusive", "cell-centred"):
         for found in features(u, torch.ones(2), shape, layout).values():
             assert found.isfinite().all()
+
+
+def test_rank_correlation_sees_order_alone():
+    a = torch.rand(20)
+    assert rank_correlation(a, a.exp()) == pytest.approx(1)
+    assert rank_correlation(a, -(a**3)) == pytest.approx(-1)

@@ -70,6 +70,7 @@ def audit(
     from torchcno.disk import write_json
     from torchcno.runs.audit import audit_report, audit_run, audit_trust, find_run_symmetries
     from torchcno.runs.evaluate import run_names
+    from torchcno.runs.folder import read_config
 
     if not runs:
         raise ValueError("name the folder of a run, or of several.")
@@ -88,7 +89,8 @@ def audit(
         for name, run in zip(run_names(runs), runs, strict=True):
             show_symmetries(name, find_run_symmetries(run, device=device))
         return 0
-    audits, pages = [], []
+    audits = []
+    pages: list[TrustPage | None] = []
     for name, run in zip(run_names(runs), runs, strict=True):
         found = audit_run(
             run,
@@ -101,10 +103,11 @@ def audit(
         )
         show_audit(found, threshold)
         audits.append(found)
-        if not aliasing_only:
+        trust = None
+        if not aliasing_only and not read_config(run).times:
             trust = audit_trust(run, samples=new_samples, device=device, data=data)
             show_page(trust)
-            pages.append(trust)
+        pages.append(trust)
     content = audit_report(audits, threshold, pages)
     if json:
         write_json(content, json)
@@ -115,6 +118,8 @@ def audit(
 
         save_figure(draw_audits(audits), plot)
         print(f"Drawn to {plot}.")
+    if page and None in pages:
+        raise ValueError("--page has no runs on trajectories; leave them out.")
     if page:
         from torchcno.runs.pictures.trust import write_page
 

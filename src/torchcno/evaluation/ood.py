@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
+from scipy.stats import spearmanr
 from torch import Tensor
 from torch.nn import functional
 
@@ -217,3 +218,8 @@ def auroc(inside: Float[Tensor, " sample"], outside: Float[Tensor, " other"]) ->
 def detection_rate(scores: Float[Tensor, " sample"], alarm: float = 0.05) -> float:
     """The share of scores that raise an alarm which one in 1/`alarm` known inputs would raise."""
     return float((scores >= 1 - alarm).double().mean())
+
+
+def rank_correlation(a: Float[Tensor, " sample"], b: Float[Tensor, " sample"]) -> float:
+    """Spearman's: 1 where the larger a goes with the larger b, −1 where with the smaller."""
+    return float(spearmanr(a.cpu().numpy(), b.cpu().numpy()).statistic)

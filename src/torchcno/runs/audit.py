@@ -85,6 +85,11 @@ def audit_trust(
     """All that says how far to trust a run: `TrustPage`, on `samples` of test and of ood."""
     run, where = RunFolder(folder), pick_device(device)
     config, operator = run.config_here(data), run.operator(where)
+    if config.times:
+        raise ValueError(
+            f"{folder} learnt trajectories, and these sections are of single steps; use "
+            "--aliasing-only, and `cno evaluate` for the errors of rollouts."
+        )
     (split, *_) = present_splits(config.problem, ("test",))
     found = {}
     for name in (split, "ood"):
@@ -100,9 +105,8 @@ def audit_trust(
             )
     if operator.trust is None:
         operator.trust = measure_on_data(operator, config, where)
-    rows = run.rows() if run.metrics.exists() else []
     result = run.result()
-    seconds = None if result is None else result["seconds_per_epoch"] * len(rows)
+    seconds = None if result is None else result["seconds_per_epoch"] * result["epochs"]
     with arithmetic(config.train.precision):
         return measure_page(
             Subject(operator, config, found[split], split, found.get("ood"), where, seconds)
@@ -135,7 +139,7 @@ def find_run_symmetries(
 
 
 def audit_report(
-    audits: Sequence[Audit], threshold: float, pages: Sequence[TrustPage] = ()
+    audits: Sequence[Audit], threshold: float, pages: Sequence[TrustPage | None] = ()
 ) -> dict[str, Any]:
     """The audits and their verdicts for a JSON file."""
     told = []

@@ -16,12 +16,13 @@ from torchcno.data.fields import Fields
 from torchcno.data.samples import Samples
 from torchcno.evaluation.conformal import coverage, likely_coverage
 from torchcno.evaluation.errors import sample_errors
-from torchcno.evaluation.ood import auroc, detection_rate
+from torchcno.evaluation.ood import auroc, detection_rate, rank_correlation
 from torchcno.evaluation.resolution import on_grid
 from torchcno.evaluation.spectra import NO_TRUTH, BandError, error_by_band
 from torchcno.evaluation.timing import median_seconds
 from torchcno.evaluation.translation import translated
 from torchcno.metrics import relative_l1
+from torchcno.models.ensemble import Ensemble
 from torchcno.problems.problem import Problem
 from torchcno.runs.config import RunConfig
 from torchcno.runs.operator import TrainedOperator
@@ -107,6 +108,15 @@ class Detection:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """Whether an ensemble's spread tells its error: rank correlations over samples, by split."""
+
+    correlation: Mapping[str, float] = field(default_factory=dict)
+    over_error: Mapping[str, float] = field(default_factory=dict)  # median of spread / error
+    left_out: str | None = None
+
+
+@dataclass(frozen=True)
 class BreakEven:
     """After how many solves the network has paid for its data and training, in seconds."""
 
@@ -134,6 +144,7 @@ class TrustPage:
     spectrum: SpectrumErrors
     calibration: Calibration
     detection: Detection
+    spread: Spread
     break_even: BreakEven
     seconds: float = 0.0
 
@@ -360,6 +371,20 @@ def measure_detection(subject: Subject) -> Detection:
     )
 
 
+def measure_spread(subject: Subject) -> Spread:
+    """Whether inputs on which members disagree are those on which their mean is wrong."""
+    if not isinstance(subject.operator.network, Ensemble):
+        return Spread(left_out="one network has no spread; train with --members 5")
+    correlation, over_error = {}, {}
+    for split, fields in subject.splits.items():
+        spread = subject.operator.spread(fields.inputs).double()
+        error = subject.predictions[split].double() - fields.outputs.double().cpu()
+        sizes = [one.flatten(1).square().mean(1).sqrt() for one in (spread, error)]
+        correlation[split] = rank_correlation(*sizes)
+        over_error[split] = float((sizes[0] / sizes[1]).quantile(0.5))
+    return Spread(correlation, over_error)
+
+
 def measure_break_even(subject: Subject) -> BreakEven:
     """The network against the solver coarsened to the network's error, one sample at a time."""
     problem, operator, resolution = subject.problem, subject.operator, subject.config.resolution
@@ -427,6 +452,7 @@ SECTIONS: dict[str, Callable[[Subject], Any]] = {
     "spectrum": measure_spectrum,
     "calibration": measure_calibration,
     "detection": measure_detection,
+    "spread": measure_spread,
     "break_even": measure_break_even,
 }
 
@@ -446,6 +472,7 @@ def describe_page(page: TrustPage) -> dict[str, list[str]]:
         "Spectrum": _describe_spectrum(page.spectrum),
         "Bands": _describe_calibration(page.calibration),
         "Inputs out of distribution": _describe_detection(page.detection),
+        "Spread": _describe_spread(page.spread),
         "Break-even": _describe_break_even(page.break_even),
     }
 
@@ -506,6 +533,16 @@ def _describe_detection(found: Detection) -> list[str]:
     return [
         *said,
         f"Out of distribution: {percent(found.alarms_outside)}. AUROC {found.auroc:.3f} ({kinds}).",
+    ]
+
+
+def _describe_spread(found: Spread) -> list[str]:
+    if found.left_out:
+        return [f"Left out: {found.left_out}."]
+    return [
+        f"On {split} the rank correlation of spread and error is {value:.2f}, and the spread is "
+        f"{percent(found.over_error[split])} of the error."
+        for split, value in found.correlation.items()
     ]
 
 

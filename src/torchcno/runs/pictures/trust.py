@@ -163,7 +163,7 @@ def leave_out(axes: Axes, why: str) -> None:
 def write_page(
     content: Mapping[str, Any],
     audits: Sequence[RunAudit],
-    pages: Sequence[TrustPage],
+    pages: Sequence[TrustPage | None],
     path: Path,
 ) -> None:
     """One HTML file with all sections of runs and their pictures."""
@@ -176,6 +176,7 @@ def write_page(
             "sections": describe_page(page),
         }
         for audit, told, page in zip(audits, content["audits"], pages, strict=True)
+        if page is not None
     ]
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     template = environment.from_string((TEMPLATES / "trust.html.j2").read_text(encoding="utf-8"))
