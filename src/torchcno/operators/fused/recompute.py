@@ -52,8 +52,10 @@ def recompute_channels(
     compute: Callable[[Tensor, Tensor], Tensor], x: Tensor, bias: Tensor
 ) -> Tensor:
     """compute(x, bias), in which channels do not meet; a few at a time, where it is asked for."""
+    if not _is_asked():  # asked first: what is traced must not depend on the batch
+        return compute(x, bias)
     few = max(1, AT_ONCE // max(1, x[:, :1].numel()))
-    if few >= x.shape[1] or not _is_asked():
+    if few >= x.shape[1]:
         return compute(x, bias)
     parts = zip(x.split(few, dim=1), bias.split(few), strict=True)
     return torch.cat([checkpoint(compute, *part, **HOW) for part in parts], dim=1)
