@@ -60,26 +60,27 @@ def describe(help: str, default: str | None = None, metavar: str | None = None) 
     return tyro.conf.arg(help=help, help_behavior_hint=hint, metavar=metavar)
 
 
-def _read_numbers(words: list[str]) -> tuple[int, ...]:
+def read_numbers(text: str) -> tuple[int, ...]:
+    """32,64,128 as whole numbers."""
     try:
-        return tuple(int(word) for word in words[0].split(",") if word.strip())
+        return tuple(int(word) for word in text.split(",") if word.strip())
     except ValueError:
-        raise ValueError(f"{words[0]} is no list; give numbers such as 32,64,128.") from None
+        raise ValueError(f"{text} is no list; give numbers such as 32,64,128.") from None
 
 
-def _read_times(words: list[str]) -> tuple[float, ...]:
+def read_times(text: str) -> tuple[float, ...]:
     """0:1:0.1 as start, end and step, both ends included; or 0,0.5,2."""
-    parts = words[0].split(":")
+    parts = text.split(":")
     try:
         if len(parts) == 1:
-            return tuple(float(word) for word in words[0].split(","))
+            return tuple(float(word) for word in text.split(","))
         start, end, step = map(Decimal, parts)  # exact, where 3 · 0.1 is not 0.3
         if not (step > 0 and start < end and (end - start) / step <= MOST_TIMES):
             raise ValueError
         return tuple(float(start + i * step) for i in range(int((end - start) / step) + 1))
     except (ValueError, ArithmeticError):
         raise ValueError(
-            f"{words[0]} are no times; give START:END:STEP such as 0:1:0.1, at most {MOST_TIMES:,} "
+            f"{text} are no times; give START:END:STEP such as 0:1:0.1, at most {MOST_TIMES:,} "
             "steps, or a list such as 0,0.5,2."
         ) from None
 
@@ -91,11 +92,15 @@ Device = Annotated[str, describe("where to compute: auto, cpu or cuda", metavar=
 Strings = tyro.conf.UseAppendAction[tuple[str, ...]]  # an option that may be repeated
 Numbers = Annotated[
     tuple[int, ...],
-    PrimitiveConstructorSpec(1, "N,N,...", _read_numbers, lambda it: True, lambda it: [str(it)]),
+    PrimitiveConstructorSpec(
+        1, "N,N,...", lambda words: read_numbers(words[0]), lambda it: True, lambda it: [str(it)]
+    ),
 ]
 Times = Annotated[
     tuple[float, ...],
-    PrimitiveConstructorSpec(1, "A:B:STEP", _read_times, lambda it: True, lambda it: [str(it)]),
+    PrimitiveConstructorSpec(
+        1, "A:B:STEP", lambda words: read_times(words[0]), lambda it: True, lambda it: [str(it)]
+    ),
 ]
 Data = Annotated[Path | None, describe("folder of data files", "as in training", "FOLDER")]
 Names = Annotated[

@@ -23,6 +23,7 @@ from torchcno.cli.terminal import show_errors, show_table
 if TYPE_CHECKING:
     from torchcno.evaluation.resolution import Evaluation
     from torchcno.runs.evaluate import RunErrors
+    from torchcno.runs.rollout_errors import RolloutReport
 
 
 def evaluate(
@@ -41,6 +42,12 @@ def evaluate(
     plot: Annotated[Path | None, describe("draw error against resolution", "", "FILE")] = None,
     spectra: Annotated[Path | None, describe("draw spectra of one split", "", "FILE")] = None,
     picture: Annotated[Path | None, describe("draw samples of one split", "", "FILE")] = None,
+    rollout: Annotated[
+        bool, describe("roll out runs on trajectories: errors against time, picture, animation")
+    ] = False,
+    until: Annotated[
+        float | None, describe("end of the rollout; a benchmark's may go beyond the data", "")
+    ] = None,
     data: Data = None,
     device: Device = "auto",
 ) -> None:
@@ -49,6 +56,7 @@ def evaluate(
     The data may have any resolution. Several runs are shown side by side.
 
     examples:
+      cno evaluate runs/flow --rollout --until 2
       cno evaluate runs/p1
       cno evaluate runs/p1 --split ood --resolutions 32,64,128
       cno evaluate runs/p1 --samples 16 --save predictions.nc --picture samples.png
@@ -61,6 +69,17 @@ def evaluate(
 
     if not runs:
         raise ValueError("name the folder of a run, or of several.")
+    if rollout:
+        if resolutions or save or plot or spectra or picture:
+            raise ValueError(
+                "--rollout draws to the folder of each run; leave --resolutions, --save, --plot, "
+                "--spectra and --picture out."
+            )
+        check_target(json, [".json"])
+        show_rollouts(runs, split, samples, until, device, data, json)
+        return
+    if until is not None:
+        raise ValueError("--until is the end of a rollout; add --rollout, or leave it out.")
     if (save or picture) and len(runs) > 1:
         raise ValueError("--save and --picture are for one run; evaluate the others by themselves.")
     for target in (plot, spectra, picture):
@@ -104,6 +123,65 @@ def evaluate(
 
         save_figure(draw_predictions(found[0].evaluations[0]), picture)
         print(f"Drawn to {picture}.")
+
+
+def show_rollouts(
+    runs: Sequence[Path],
+    split: Sequence[str],
+    samples: int | None,
+    until: float | None,
+    device: str,
+    data: Path | None,
+    json: Path | None,
+) -> None:
+    """Roll out each run: a table, and numbers, a picture and an animation in its folder."""
+    from torchcno.disk import write_json
+    from torchcno.runs.folder import RunFolder
+    from torchcno.runs.pictures.drawing import save_figure
+    from torchcno.runs.pictures.rollout import draw_rollout_errors, draw_strip, write_animation
+    from torchcno.runs.rollout_errors import evaluate_rollout
+
+    if len(split) > 1:
+        raise ValueError("--rollout takes one split; give --split once.")
+    reports = []
+    for run in runs:
+        report = evaluate_rollout(run, until, split[0] if split else None, samples, device, data)
+        file = RunFolder(run).rollout_file
+        write_json(report.as_dict(), file)
+        curves, strip, film = (file.with_name(f"rollout{end}") for end in (
+            ".png", "-states.png", ".gif",
+        ))  # fmt: skip
+        save_figure(draw_rollout_errors(report.errors, report.trained_until), curves)
+        save_figure(draw_strip(report), strip)
+        write_animation(report, film)
+        show_rollout(report)
+        print(f"Numbers, pictures and the animation: {file}, {curves}, {strip}, {film}.")
+        reports.append(report)
+    if json:
+        write_json({report.name: report.as_dict() for report in reports}, json)
+        print(f"All numbers are in {json}.")
+
+
+def show_rollout(report: RolloutReport) -> None:
+    """Errors at a few times, a row per predictor, and how long each follows the truth."""
+    times = report.truth.times.tolist()
+    last = len(times) - 1
+    numbers = sorted({max(1, round(last * part)) for part in (0.25, 0.5, 0.75, 1)})
+    rows = [
+        (
+            one.name,
+            *(f"{100 * one.metrics['relative_l1'][j]:.3g} %" for j in numbers),
+            f"{one.metrics['vrmse'][-1]:.3g}",
+            f"{'≥ ' if one.lasting > 0.5 else ''}{one.correlated_until:.3g}",
+            "–" if one.seconds is None else f"{one.seconds:.3g}",
+        )
+        for one in report.errors
+        if one.name != "truth"
+    ]
+    heads = ["", *(f"L1 at {times[j]:g}" for j in numbers), "VRMSE at the end",
+             "correlation ≥ 0.9 until", "seconds"]  # fmt: skip
+    title = f"{report.name}: rollouts of {len(report.truth)} {report.split} samples, medians"
+    show_table(title, heads, rows)
 
 
 def points(evaluation: Evaluation) -> str:

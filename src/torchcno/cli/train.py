@@ -19,6 +19,8 @@ from torchcno.cli.arguments import (
     describe,
     leading_names,
     parse,
+    read_numbers,
+    read_times,
 )
 
 if TYPE_CHECKING:
@@ -63,7 +65,20 @@ class RunOptions:
         str | None, describe("variable that is true where outputs count", "everywhere")
     ] = None
     times: Annotated[
-        Numbers, describe("time steps of input and output: 0,-1 is first and last", "no time axis")
+        str | None,
+        describe(
+            "times of a benchmark's trajectories: 0:1:0.1; of your file: time steps of input and "
+            "output: 0,-1 is first and last",
+            "no times",
+            "A:B:STEP|I,J",
+        ),
+    ] = None
+    time: Annotated[
+        str | None,
+        describe("axis of times of your file: learn its trajectories", "no trajectories", "NAME"),
+    ] = None
+    parameters: Annotated[
+        Names, describe("variables with one number per trajectory, which the network is told", "")
     ] = ()
     sample: Annotated[str | None, describe("axis of the samples", "the first")] = None
     dimension: Annotated[int | None, describe("number of axes of space", "by their names")] = None
@@ -108,7 +123,8 @@ class RunOptions:
         for option in (
             "layout",
             "mask",
-            "times",
+            "time",
+            "parameters",
             "sample",
             "dimension",
             "format",
@@ -140,6 +156,8 @@ class RunOptions:
         for key in ("preset", "seed", "members", "resolution", "data", "tensorboard"):
             if key in given:
                 tree[key] = given[key]
+        if self.times is not None:
+            tree["times"] = list(read_times(self.times))
         hardware = {field: given[key] for key, field in HARDWARE.items() if key in given}
         for key, values in {**fields, "hardware": hardware}.items():
             tree[key] = {**section(tree, key), **values}
@@ -149,7 +167,7 @@ class RunOptions:
     def is_own(self) -> bool:
         """Whether the data are the user's."""
         file = self.data is not None and (self.data.is_file() or self.data.suffix)
-        return bool(self.inputs or self.outputs or file)
+        return bool(self.inputs or self.outputs or self.time or file)
 
     def _resolve_own(self, names: Sequence[str | None], fields: Mapping[str, Any]) -> RunConfig:
         """The run on the user's file."""
@@ -165,15 +183,10 @@ class RunOptions:
             raise ValueError(
                 "--inputs and --outputs are variables of a file; name it: --data FILE."
             )
-        if len(self.times) not in (0, 2):
-            raise ValueError("--times has two entries, of inputs and outputs; give --times 0,-1.")
         files = {"train": self.data, "val": self.val, "test": self.test, "ood": self.ood}
         how: dict[str, Any] = {
-            "inputs": list(self.inputs) or None,
-            "outputs": list(self.outputs) or None,
+            **(self._trajectories() if self.time else self._pairs()),
             "layout": (self.layout[0] if len(self.layout) == 1 else list(self.layout)) or None,
-            "mask": self.mask,
-            "times": tuple(self.times) or None,
             "sample": self.sample,
             "dimension": self.dimension,
             "format": self.format,
@@ -199,6 +212,34 @@ class RunOptions:
             tensorboard=self.tensorboard,
         )
 
+    def _pairs(self) -> dict[str, Any]:
+        """Which variables of the file are inputs and outputs."""
+        if self.parameters:
+            raise ValueError("--parameters is for trajectories; name their axis of times: --time.")
+        entries = read_numbers(self.times) if self.times else ()
+        if len(entries) not in (0, 2):
+            raise ValueError("--times has two entries, of inputs and outputs; give --times 0,-1.")
+        return {
+            "inputs": list(self.inputs) or None,
+            "outputs": list(self.outputs) or None,
+            "mask": self.mask,
+            "times": entries or None,
+        }
+
+    def _trajectories(self) -> dict[str, Any]:
+        """Which variables of the file are states."""
+        for name in ("times", "mask", "outputs"):
+            if getattr(self, name):
+                raise ValueError(
+                    f"--{name} is for pairs of fields, --time for trajectories; leave one out. "
+                    "--inputs names the variables of a state."
+                )
+        return {
+            "time": self.time,
+            "states": list(self.inputs) or None,
+            "parameters": list(self.parameters) or None,
+        }
+
 
 def train(
     problem: ProblemName = None,
@@ -220,6 +261,7 @@ def train(
 
     examples:
       cno train --data flow.nc --inputs velocity --outputs pressure --out runs/flow
+      cno train --data flow.nc --time time --inputs u,v --out runs/flow
       cno train --data more.nc --inputs a --outputs u --from runs/flow --out runs/on
       cno train poisson cno --out runs/poisson
       cno train poisson cno --out runs/small --train.epochs 100 --model.width 8

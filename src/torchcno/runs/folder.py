@@ -14,6 +14,7 @@ data.safetensors    fields that came from memory, not from a file
 start.safetensors   the weights that a network came with, where it was not built here
 examples.npz        some samples of each split with their predictions
 trust.npz           how far to trust its predictions: bands of errors, statistics of inputs
+rollout.json        errors of a rollout against time, with rollout.png and rollout.gif
 resolution.json     errors on many grids, where a study measured them
 spectra.npz         spectra of truth and prediction, where a study measured them
 checksums.jsonl     the SHA-256 of these files; rows and tensors carry theirs themselves
@@ -113,6 +114,7 @@ class RunFolder(TrainingFolder):
         self.trust_file = self.path / "trust.npz"
         self.resolution_file = self.path / RESOLUTION_FILE
         self.spectra_file = self.path / SPECTRA_FILE
+        self.rollout_file = self.path / "rollout.json"  # with a picture and an animation beside it
         self.curves = self.path / "tensorboard"
         self.data_file = self.path / "data.safetensors"  # fields that were in memory alone
         self.start_file = self.path / "start.safetensors"  # weights that a network came with

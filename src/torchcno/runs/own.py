@@ -6,7 +6,7 @@ that were in memory alone are kept in the run's folder.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
@@ -19,6 +19,7 @@ from torchcno.data.fields import Fields
 from torchcno.data.opening import open_stored
 from torchcno.data.stored import StoredFields, in_memory
 from torchcno.data.trajectories import Trajectories
+from torchcno.data.trajectory_files import open_trajectories
 from torchcno.evaluation.resolution import on_grid
 from torchcno.grids import Grid
 from torchcno.problems.problem import SPLITS, Problem, Resolution
@@ -308,8 +309,7 @@ def describe_files(
     return OwnData(
         label=label,
         domain=train.grid,
-        in_channels=train.channels[0],
-        out_channels=train.channels[1],
+        **describe_set(train),
         counts={name: len(one) for name, one in found.items()},
         source=source,
     )
@@ -317,12 +317,13 @@ def describe_files(
 
 def _open_files(
     files: Mapping[str, str], how: Mapping[str, Any], split: Sequence[int], split_seed: int
-) -> dict[str, StoredFields]:
-    """The splits of files, by name."""
+) -> Mapping[str, Any]:
+    """The splits of files, by name: fields, or trajectories where `how` names their `time`."""
     for path in files.values():
         if not Path(path).exists():
             raise FileNotFoundError(f"{path} does not exist; give the path of your data.")
-    opened = {name: open_stored(path, **how) for name, path in files.items()}
+    read: Callable[..., Any] = open_trajectories if "time" in how else open_stored
+    opened = {name: read(path, **how) for name, path in files.items()}
     divided = [name for name in DIVIDED if name == "train" or name not in files]
     whole = opened["train"]
     counts = list(split) or _usual_split(len(whole), len(divided))
