@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torchcno.grids import Grid
     from torchcno.models import MODELS
     from torchcno.models.cno import CNO, CNOConfig
+    from torchcno.models.ensemble import Ensemble
     from torchcno.models.official import from_official
     from torchcno.models.official_time import from_official_time_dependent
     from torchcno.operators.filters import Ideal, Nearest, WindowedSinc
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from torchcno.runs.presets import build_model
     from torchcno.runs.pretrained import load_pretrained
     from torchcno.runs.ranges import OutOfRange
-    from torchcno.runs.train import resume_run, train, train_on, train_run
+    from torchcno.runs.train import resume_run, train, train_on, train_run, train_runs_together
     from torchcno.runs.trust import Prediction, calibrate
     from torchcno.spectral import resample
     from torchcno.training.recipe import PRESETS, Recipe
@@ -38,6 +39,7 @@ _HOMES = {
     "Audit": "evaluation.aliasing",
     "CNO": "models.cno",
     "CNOConfig": "models.cno",
+    "Ensemble": "models.ensemble",
     "Fields": "data.fields",
     "Grid": "grids",
     "Ideal": "operators.filters",
@@ -73,6 +75,7 @@ _HOMES = {
     "train": "runs.train",
     "train_on": "runs.train",
     "train_run": "runs.train",
+    "train_runs_together": "runs.train",
 }
 
 __all__ = list(_HOMES)

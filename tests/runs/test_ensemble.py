@@ -1,10 +1,12 @@
 """Runs of several members, and several runs at once."""
 
 import json
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,14 +17,16 @@ from torchcno.evaluation.errors import published_error
 from torchcno.grids import Grid
 from torchcno.models import Ensemble
 from torchcno.runs import jobs
+from torchcno.runs import train as run
 from torchcno.runs.evaluate import evaluate_run
 from torchcno.runs.export import export_file
 from torchcno.runs.folder import RunFolder, load
 from torchcno.runs.half import export_half
 from torchcno.runs.hub import export_hub
 from torchcno.runs.jobs import Job, run_jobs
+from torchcno.runs.predict import predict_file
 from torchcno.runs.train import Watch, resume_run, train_run, train_runs_together
-from torchcno.training import Hardware, Interrupted, Recipe
+from torchcno.training import Diverged, Hardware, Interrupted, Recipe
 
 MEMBERS = 3
 
@@ -130,8 +134,6 @@ def test_an_ensemble_can_be_prolonged(tiny_config, tmp_path):
 
 
 def test_damage_to_a_member_is_seen(ensemble, tmp_path):
-    import shutil
-
     copy = shutil.copytree(ensemble, tmp_path / "copy")
     metrics = copy / "members" / "1" / "metrics.jsonl"
     metrics.write_text(metrics.read_text().replace('"epoch": 1', '"epoch": 7'))
@@ -168,6 +170,16 @@ def test_the_mean_is_exported(ensemble, tiny_config, tmp_path):
     torch.testing.assert_close(
         load(tmp_path / "half").predict(u), operator.predict(u), rtol=0.05, atol=0.05
     )
+
+
+def test_files_of_predictions_have_the_spread(ensemble, tiny_config, tmp_path):
+    operator, u = load(ensemble), inputs(tiny_config)
+    np.save(tmp_path / "u.npy", u.numpy())
+    predict_file(operator, tmp_path / "u.npy", tmp_path / "v.npz")
+    with np.load(tmp_path / "v.npz") as found:
+        np.testing.assert_allclose(found["spread"], operator.spread(u).numpy(), rtol=1e-5)
+    predict_file(operator, tmp_path / "u.npy", tmp_path / "v.npy")
+    assert np.load(tmp_path / "v.npy").shape == tuple(u.shape)
 
 
 def test_symmetric_predictions_and_ensembles_go_together(tiny_config, tmp_path):
@@ -244,3 +256,25 @@ def test_jobs_that_differ_in_their_seeds_run_together(tiny_config, alone, tmp_pa
     assert [outcome.state for outcome in outcomes] == ["finished"] * 3
     assert calls == [[0], [2, 0]]
     assert weights(tmp_path / "2") == weights(alone[2])
+
+
+def test_a_run_that_diverges_leaves_the_others_alone(tiny_config, alone, tmp_path, monkeypatch):
+    build = run.build_network
+
+    def poison(config, folder):
+        network = build(config, folder)
+        if config.members == 1 and config.seed == 1:
+            with torch.no_grad():
+                next(network.parameters()).fill_(float("nan"))
+        return network
+
+    monkeypatch.setattr(run, "build_network", poison)
+    configs = [replace(tiny_config, seed=seed) for seed in (0, 1)]
+    found, diverged = train_runs_together(configs, [tmp_path / "0", tmp_path / "1"])
+    assert isinstance(diverged, Diverged)
+    assert weights(tmp_path / "0") == weights(alone[0])
+    assert found["errors"] == RunFolder(alone[0]).result()["errors"]
+    assert RunFolder(tmp_path / "1").result() is None
+    with pytest.raises(Diverged, match=r"member 1 \(seed 1\)"):
+        train_run(replace(tiny_config, members=2), tmp_path / "ensemble")
+    assert RunFolder(tmp_path / "ensemble").state == "begun"

@@ -18,6 +18,7 @@ from torchcno.data.fields import Fields
 from torchcno.data.files import UNLOCKED, coordinates_of, reserve
 from torchcno.disk import refuse_bomb, replacing, write_atomically
 from torchcno.grids import Grid
+from torchcno.models.ensemble import Ensemble
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.trust import Prediction
 from torchcno.selection import select
@@ -33,7 +34,8 @@ def predict_file(
 ) -> tuple[Tensor, Tensor | Prediction]:
     """Apply `operator` to the inputs in `source`, outputs to `target`; returns both.
 
-    With a `confidence`, outputs come with their bands, and with the inputs' scores (`ood_score`).
+    With a `confidence`, outputs come with their bands, and with the inputs' scores (`ood_score`);
+    those of an ensemble with its spread, where the file holds more than one array.
     `how` says how the user's own files are opened (`open_stored`); None: as files of benchmarks.
     """
     write = select(WRITERS, target.suffix.lower(), "kind of output file")
@@ -54,9 +56,12 @@ def predict_file(
             f"{source} holds inputs of {problem}, and the network was trained on "
             f"{operator.problem}; give a file of that, or the bare array as a .npy file."
         )
+    spread: dict[str, Tensor] = {}
+    if isinstance(operator.network, Ensemble) and write is not write_array:
+        spread["spread"] = operator.spread(inputs, batch_size)
     if confidence is None:
         outputs = operator.predict(inputs, batch_size)
-        write(target, {"output": outputs}, operator.grid.resized(*outputs.shape[2:]))
+        write(target, {"output": outputs, **spread}, operator.grid.resized(*outputs.shape[2:]))
         return inputs, outputs
     found = operator.predict(inputs, batch_size, confidence=confidence)
     named = {
@@ -65,6 +70,7 @@ def predict_file(
         "half_width_everywhere": found.half_width_everywhere,
         "relative_error_bound": found.relative_error,
         "ood_score": operator.ood_score(inputs).float(),
+        **spread,
     }
     grid = operator.grid.resized(*found.value.shape[2:])
     write(target, named, grid, {"confidence": confidence})
@@ -173,6 +179,7 @@ WRITERS: dict[str, Callable[..., None]] = {
     ".nc": write_dataset,
 }
 MEANINGS = {  # of variables beside `output`
+    "spread": "standard deviation over the members of the ensemble",
     "half_width": "truth within output +- this at a share `confidence` of the points, on average",
     "half_width_everywhere": "truth within output +- this at all points, with `confidence`",
     "relative_error_bound": "relative L1 error is at most this, with `confidence`",

@@ -86,7 +86,8 @@ def describe_run(config: RunConfig) -> str:
         how += f", {ARITHMETIC[precision]}"
     problem = config.problem
     label = problem.label if isinstance(problem, OwnData) else problem.name
-    return f"{label}, {config.model} on {many}{device_name(device)}: {how}"
+    members = f"{config.members} members of " if config.members > 1 else ""
+    return f"{label}, {members}{config.model} on {many}{device_name(device)}: {how}"
 
 
 def show_verdict(folder: Path, result: Mapping[str, Any], epochs: int) -> None:
