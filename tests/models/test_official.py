@@ -8,7 +8,6 @@ import torch
 
 from torchcno.models.cno import CNO, CNOConfig
 from torchcno.models.official import from_official
-from torchcno.operators import Activation
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 UNUSED = {"model_a": 608, "model_b": 2368}  # parameters of the block that is never called
@@ -34,20 +33,6 @@ def model(data):
 def weights(data):
     prefix = "state_dict."
     return {key.removeprefix(prefix): data[key] for key in data if key.startswith(prefix)}
-
-
-def in_double_with_rounded_taps(model):
-    """The reference's float64 numbers were made with taps that had been rounded to float32."""
-    rounded = {
-        module: {name: value.double() for name, value in module.named_buffers()}
-        for module in model.modules()
-        if isinstance(module, Activation)
-    }
-    model.double()
-    for module, buffers in rounded.items():
-        for name, value in buffers.items():
-            setattr(module, name, value)
-    return model
 
 
 def assert_close(actual, expected, bound):
@@ -80,7 +65,7 @@ def test_evaluation(data, model):
     assert_close(grad, data["grad_input_eval"], 1e-5)
 
 
-def test_evaluation_in_double(data, model):
+def test_evaluation_in_double(data, model, in_double_with_rounded_taps):
     in_double_with_rounded_taps(model).eval()
     u = data["input"].double().requires_grad_()
     v = model(u)
@@ -89,7 +74,7 @@ def test_evaluation_in_double(data, model):
     assert_close(grad, data["grad_input_eval_f64"], 1e-12)
 
 
-def test_training_and_its_batch_statistics(data, model):
+def test_training_and_its_batch_statistics(data, model, in_double_with_rounded_taps):
     assert_close(model(data["input"]), data["output_train"], 1e-5)
     norm = model.encoder[0].norm
     assert_close(norm.running_mean, data["running_mean_after_train.encoder.0"], 1e-5)

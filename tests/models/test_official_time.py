@@ -14,7 +14,6 @@ from torchcno import from_official_time_dependent
 from torchcno.data.trajectories import pair_times
 from torchcno.metrics import filled, relative_l1
 from torchcno.models.cno_time import TimeCNOConfig
-from torchcno.operators import Activation
 from torchcno.training.losses import relative_l1_loss
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -67,20 +66,6 @@ def times(data, model, dtype=torch.float32):
     return (data["time"].to(dtype).requires_grad_(),) if model.config.conditioning else ()
 
 
-def in_double_with_rounded_taps(model):
-    """The reference's float64 numbers were made with taps that had been rounded to float32."""
-    rounded = {
-        module: {name: value.double() for name, value in module.named_buffers()}
-        for module in model.modules()
-        if isinstance(module, Activation)
-    }
-    model.double()
-    for module, buffers in rounded.items():
-        for name, value in buffers.items():
-            setattr(module, name, value)
-    return model
-
-
 def assert_close(actual, expected, bound):
     scale = expected.abs().max().item()
     torch.testing.assert_close(actual, expected.to(actual), rtol=0, atol=bound * scale)
@@ -127,7 +112,7 @@ def test_evaluation(data, name):
         assert_close(gradients[1], data["grad_time_eval"], 1e-5)
 
 
-def test_evaluation_in_double(data, name):
+def test_evaluation_in_double(data, name, in_double_with_rounded_taps):
     model = in_double_with_rounded_taps(load(data, name)).eval()
     u = data["input"].double().requires_grad_()
     v = model(u, *times(data, model, torch.float64))
