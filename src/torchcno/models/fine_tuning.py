@@ -59,8 +59,8 @@ def prepare_fine_tuning(
     prepared = TimeCNO(
         replace(
             config,
-            in_channels=in_channels or config.in_channels,
-            out_channels=out_channels or config.out_channels,
+            in_channels=config.in_channels if in_channels is None else in_channels,
+            out_channels=config.out_channels if out_channels is None else out_channels,
             pretrained_channels=(config.lifted_channels, config.out_channels),
         )
     ).to(next(network.parameters()))
