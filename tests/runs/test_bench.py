@@ -17,15 +17,18 @@ from torchcno.paper import published as paper
 from torchcno.paper.studies import FLOW
 from torchcno.problems.navier_stokes import NavierStokes
 from torchcno.problems.poisson import Poisson
-from torchcno.runs import bench
+from torchcno.runs import bench, bench_runs
 from torchcno.runs.bench import CUDA_WAYS, PLANS, WAYS, Plan, run_bench, select_rows
 from torchcno.runs.bench_work import (
+    Batch,
     Way,
     _captured,
     _replace_activations,
     bicubic,
 )
+from torchcno.runs.config import RunConfig
 from torchcno.runs.presets import build_model
+from torchcno.runs.train import train_run
 
 CNO = {"levels": 1, "width": 2, "neck_blocks": 1, "skip_blocks": 0, "lift_width": 2}
 FIELDS = {
@@ -49,6 +52,7 @@ def tiny(ways: dict[str, Way], **fields: Any) -> Plan:
             "ways": {name: replace(way, fields=FIELDS[way.model]) for name, way in ways.items()},
             "resolution": 16,
             "inference_sizes": (16,),
+            "run_fields": CNO,
             "problems": (NavierStokes(N=32, T=0.02), Poisson(K=4)),
             **fields,
         }
@@ -149,14 +153,68 @@ def test_compiling_takes_no_row_its_time():
 
 def test_a_choice_is_by_section_name_or_pattern():
     plan = PLANS["cpu"]
-    assert list(select_rows(plan, [])) == ["training", "sizes", "inference"]
+    assert list(select_rows(plan, [])) == ["training", "sizes", "inference", "run"]
     chosen = select_rows(plan, ["sizes", "fused"])
     assert [row.name for row in chosen["training"]] == ["fused"]
     assert len(chosen["sizes"]) == 6
     assert list(select_rows(plan, ["poisson-64-*"])) == ["inference"]
     assert select_rows(plan, ["train*"]).keys() == {"training"}
-    with pytest.raises(ValueError, match="called 'fusd'; use training, sizes, inference, fused"):
+    with pytest.raises(ValueError, match="called 'fusd'; use training, sizes, inference, run, "):
         select_rows(plan, ["fusd"])
+
+
+def small_run() -> RunConfig:
+    config = RunConfig.resolve(Poisson(K=4), "cno", resolution=24)
+    train = replace(config.train, epochs=3, batch_size=4, samples=8, symmetric_predictions=False)
+    return replace(config, architecture=replace(config.architecture, **CNO), train=train)
+
+
+def test_runs_are_measured_whole_alone_and_together(monkeypatch):
+    few = {"train": 64, "val": 8, "test": 8, "ood": 8}
+    for problem in (NavierStokes, Poisson):
+        monkeypatch.setattr(problem, "samples", few)
+
+    def run_here(request: dict[str, Any]) -> None:  # in no process of its own: seconds less
+        train_run(RunConfig.from_tree(request["config"]), request["folder"])
+
+    monkeypatch.setattr(bench_runs, "run_in_process", run_here)
+    plan = tiny(WAYS, run_epochs=4, run_members=(1, 2), whole=small_run())
+    rows = run_bench(plan, ["run"])["run"]
+    assert list(rows) == ["step-adamw", "step-muon", "run", "members-2", "poisson-to-result"]
+    assert not [row["error"] for row in rows.values() if "error" in row]
+    assert rows["step-muon"]["ratios"]["step-adamw"] > 0
+    one, two = rows["run"], rows["members-2"]
+    assert (one["members"], one["steps"], two["members"]) == (1, 4 * 64 // 32, 2)
+    ratio = two["milliseconds"] / one["milliseconds"]
+    assert two["ratios"]["run"] == pytest.approx(ratio, rel=1e-2)
+    whole = rows["poisson-to-result"]
+    assert whole["epochs"] == 3
+    assert 0 < whole["second_process_first_epoch_seconds"] < whole["seconds"]
+
+
+def test_the_largest_is_the_last_before_memory_ends(monkeypatch):
+    tried = []
+
+    def step(way: Way, problem: Any, batch: Batch) -> Any:
+        tried.append((batch.samples, batch.shape))
+        if batch.samples * batch.points > 24 * 16**2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return lambda: None
+
+    monkeypatch.setattr(bench_runs, "training_step", step)
+    plan = tiny(WAYS, largest=((8, 100), (16, 32), (8, 64)))
+    rows = run_bench(plan, ["memory"])["memory"]
+    assert {name: (row["largest"], row["stopped_by"]) for name, row in rows.items()} == {
+        f"{name}{way}": found
+        for way in ("", "-recompute")
+        for name, found in {
+            "batch-16": (24, "memory"),
+            "grid-2d": (32, "the end of the list"),
+            "grid-3d": (16, "memory"),
+        }.items()
+    }
+    assert tried[:4] == [(n, (16, 16)) for n in (8, 12, 16, 24)]
+    assert (1, (24, 24, 24)) in tried
 
 
 def test_the_dense_network_is_the_fused_one():

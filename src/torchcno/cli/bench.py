@@ -13,6 +13,8 @@ TITLES = {
     "training": ("training step", "ms a sample", "milliseconds_a_sample", "fused"),
     "sizes": ("as the grid grows", "ns a pixel", "nanoseconds_a_pixel", "no-filters"),
     "inference": ("inference", "ms a sample", "milliseconds_a_sample", "network"),
+    "run": ("a run by best", "s to result.json", "seconds", "run"),
+    "memory": ("the largest", "samples or points", "largest", "–"),
 }
 
 
@@ -21,7 +23,7 @@ def bench(
     device: Device = "auto",
     out: Annotated[Path | None, describe("write all numbers to this file", "", "FILE")] = None,
     seconds: Annotated[
-        float | None, describe("how long to measure", "50 on cuda, 180 on cpu")
+        float | None, describe("how long to measure, whole runs apart", "60 on cuda, 180 on cpu")
     ] = None,
     only: Annotated[
         str, describe("measure these alone: fused,no-filters", "everything", "A,B")
@@ -35,6 +37,10 @@ def bench(
                  bfloat16, and operation by operation instead of as one graph
       sizes      the cost of a pixel of a step as the grid grows
       inference  one sample, many at once, and the solver for the same fields
+      run        a step of the CNO of best by each optimiser, whole runs of it, alone
+                 and several members together, and from start to result.json (CUDA)
+      memory     the largest batch and the largest grids in two and three
+                 dimensions, as usual and with --train.recompute (CUDA)
 
     examples:
       cno bench
@@ -85,7 +91,7 @@ def show_report(report: Mapping[str, Any]) -> None:
         lines = []
         for name, row in report.get(section, {}).items():
             spread = "–"  # half the distance between the quartiles, in percent of the median
-            if "milliseconds" in row:
+            if "quartiles_milliseconds" in row:
                 low, high = row["quartiles_milliseconds"]
                 spread = f"{50 * (high - low) / row['milliseconds']:.1f} %"
             ratios = row.get("ratios", {})

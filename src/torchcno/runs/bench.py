@@ -1,4 +1,4 @@
-"""Speed and memory side by side, in one run: training steps, their cost a pixel, and inference.
+"""Speed and memory side by side: training steps, their cost a pixel, inference, and whole runs.
 
 What is compared takes turns, a block of calls each in every round, so that whatever else the
 machine does falls on all alike. A row that fails says why, and the others go on.
@@ -18,13 +18,14 @@ from typing import Any
 
 import torch
 
-from torchcno.arithmetic import arithmetic
+from torchcno.arithmetic import Precision, arithmetic
 from torchcno.evaluation.memory import with_peak_memory
 from torchcno.evaluation.timing import BLOCK, Stopwatch, wait
 from torchcno.operators.activation import Activation
 from torchcno.problems.navier_stokes import NavierStokes
 from torchcno.problems.poisson import Poisson
 from torchcno.problems.problem import Problem
+from torchcno.runs.bench_runs import largest_batch, largest_grid, time_process, time_run
 from torchcno.runs.bench_work import (
     Batch,
     Way,
@@ -34,8 +35,10 @@ from torchcno.runs.bench_work import (
     solution,
     training_step,
 )
+from torchcno.runs.config import RunConfig
 from torchcno.runs.train import versions
 from torchcno.training.hardware import device_name, reuse_memory
+from torchcno.training.optimizers import OPTIMIZERS
 
 LEAST_ROUNDS, MOST_ROUNDS = 2, 30
 METHOD = (
@@ -44,7 +47,8 @@ METHOD = (
     "quartiles; ratios, this row's time over that one's for a sample (in `sizes` for a pixel), "
     "are medians of the ratios round by round. Peak memory is that of building and of the first "
     "call, beyond what was in use before: on CUDA in tensors, on a CPU of the process. Networks "
-    "see noise; products of float32 are TF32 on CUDA."
+    "see noise; products of float32 are TF32 on CUDA. Whole runs, and the largest grids and "
+    "batches, are measured once each: a run's time is the mean over its epochs but the first two."
 )
 
 FUSED, BARE = Way(), Way("cno-no-filters")
@@ -87,6 +91,14 @@ class Plan:
     resolution: int = 64  # points per axis of a training step
     inference_sizes: tuple[int, ...] = (64, 128)
     problems: tuple[Problem, ...] = (NavierStokes(), Poisson())  # the first one's networks train
+    precision: Precision = "tf32"  # that training takes by itself
+    run_epochs: int = 0  # of whole runs; 0: there are none
+    run_members: tuple[int, ...] = (1, 2, 4, 8)  # that are trained together
+    run_fields: Mapping[str, Any] = field(default_factory=dict)  # of their networks
+    whole: RunConfig | None = None  # trained from start to result.json, in a process of its own
+    # (first, last) of what is tried: samples at `resolution`, points per axis in two dimensions and
+    # in three.
+    largest: tuple[tuple[int, int], ...] = ()
 
     def of(self, samples: int, size: int) -> Batch:
         """So many samples of size² points."""
@@ -96,7 +108,11 @@ class Plan:
 PLANS: dict[str, Plan] = {
     "cuda": Plan(
         "cuda",
-        seconds=50,
+        precision="fp16-mixed",
+        run_epochs=31,
+        whole=RunConfig.resolve("allen-cahn", "cno"),
+        largest=((64, 2**14), (512, 2**13), (32, 512)),
+        seconds=60,
         batch=32,
         sizes=(64, 128, 256, 512, 1024),
         inference_batch=256,
@@ -133,21 +149,26 @@ class Row:
             return work
 
         start = time.perf_counter()
-        with warnings.catch_warnings(record=True) as warned, self._failures():
-            warnings.simplefilter("always")
+        with self._noted(), self._failures():
             work, peak = with_peak_memory(first_call, device)
             self.numbers["first_call_seconds"] = _rounded(time.perf_counter() - start)
             self.numbers["peak_gib"] = None if peak is None else _rounded(peak / 2**30)
             self.stopwatch = Stopwatch(work, device)
-        if warned:  # of a kernel or a graph that could not be
-            notes = dict.fromkeys(str(warning.message) for warning in warned)
-            self.numbers["notes"] = list(notes)
 
     def measure(self) -> None:
         """One more block."""
         if self.stopwatch is not None:
             with self._failures():
                 self.stopwatch.measure()
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Warnings are notes: of a kernel or a graph that could not be."""
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            yield
+        if warned:
+            self.numbers["notes"] = list(dict.fromkeys(str(warning.message) for warning in warned))
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
@@ -170,7 +191,7 @@ class Row:
             "milliseconds": _rounded(1e3 * watch.seconds),
             "quartiles_milliseconds": [_rounded(1e3 * seconds) for seconds in watch.spread],
             "milliseconds_a_sample": _rounded(1e3 * watch.seconds / batch.samples),
-            "nanoseconds_a_pixel": _rounded(1e9 * watch.seconds / batch.samples / batch.size**2),
+            "nanoseconds_a_pixel": _rounded(1e9 * watch.seconds / batch.samples / batch.points),
             "rounds": len(watch.blocks),
             "calls_a_round": watch.calls,
             "ratios": {
@@ -183,7 +204,32 @@ class Row:
     @property
     def units(self) -> int:
         """How many samples or pixels a call works on."""
-        return self.batch.samples * (self.batch.size**2 if self.by_pixel else 1)
+        return self.batch.samples * (self.batch.points if self.by_pixel else 1)
+
+
+@dataclass
+class Once(Row):
+    """One thing that is measured a single time; `build` returns its numbers."""
+
+    def prepare(self) -> None:
+        """Measure it."""
+        start = time.perf_counter()
+        with self._noted(), self._failures():
+            taken: Any = self.build(self.batch)
+            self.numbers |= {
+                name: _rounded(value) if isinstance(value, float) else value
+                for name, value in taken.items()
+            }
+        self.numbers["first_call_seconds"] = _rounded(time.perf_counter() - start)
+
+    def as_dict(self, rows: Sequence[Row]) -> dict[str, Any]:
+        """The numbers, with the time of a step over those of others."""
+        numbers = super().as_dict(rows)
+        others = {row.name: row.numbers.get("milliseconds") for row in rows}
+        mine, found = numbers.get("milliseconds"), [n for n in self.against if others.get(n)]
+        if mine and found:
+            numbers["ratios"] = {name: _rounded(mine / others[name]) for name in found}
+        return numbers
 
 
 def training_rows(plan: Plan) -> list[Row]:
@@ -236,11 +282,61 @@ def inference_rows(plan: Plan) -> list[Row]:
     return [*networks, *solvers.values()]
 
 
+def run_rows(plan: Plan) -> list[Row]:
+    """Steps of the network of `best` in the default precision, and whole runs of it."""
+    problem, batch = plan.problems[0], plan.of(plan.batch, plan.resolution)
+    best = Way(preset="best", precision=plan.precision, fields=plan.run_fields)
+    rows: list[Row] = [
+        Row(
+            f"step-{optimizer}",
+            partial(training_step, replace(best, optimizer=optimizer), problem),
+            batch,
+            against=() if optimizer == "adamw" else ("step-adamw",),
+        )
+        for optimizer in OPTIMIZERS
+    ]
+    samples = plan.of(problem.samples["train"], plan.resolution)
+    for members in plan.run_members if plan.run_epochs else ():
+        name = "run" if members == 1 else f"members-{members}"
+        work: Any = partial(time_run, problem, plan.run_fields, plan.run_epochs, members)
+        rows.append(Once(name, work, samples, against=() if members == 1 else ("run",)))
+    if plan.whole is not None:
+        size = plan.whole.resolution or plan.whole.problem.resolution
+        name = f"{plan.whole.problem.name}-to-result"
+        build: Any = partial(time_process, plan.whole)
+        rows.append(Once(name, build, plan.of(0, int(size))))
+    return rows
+
+
+def memory_rows(plan: Plan) -> list[Row]:
+    """The largest batch and the largest grids of which the device holds a step, two ways."""
+    if not plan.largest:
+        return []
+    problem = plan.problems[0]
+    (samples, most), *grids = plan.largest
+    rows: list[Row] = []
+    for suffix, recompute in (("", False), ("-recompute", True)):
+        way = Way(
+            preset="best", precision=plan.precision, fields=plan.run_fields, recompute=recompute
+        )
+        build: Any = partial(largest_batch, way, problem, most)
+        rows.append(
+            Once(f"batch-{plan.resolution}{suffix}", build, plan.of(samples, plan.resolution))
+        )
+        for dims, (size, largest) in enumerate(grids, start=2):
+            build = partial(largest_grid, way, problem, largest)
+            batch = replace(plan.of(1, size), dims=dims)
+            rows.append(Once(f"grid-{dims}d{suffix}", build, batch))
+    return rows
+
+
 # With its share of the time.
 SECTIONS: dict[str, tuple[Callable[[Plan], list[Row]], float]] = {
-    "training": (training_rows, 0.42),
-    "sizes": (size_rows, 0.28),
-    "inference": (inference_rows, 0.30),
+    "training": (training_rows, 0.37),
+    "sizes": (size_rows, 0.25),
+    "inference": (inference_rows, 0.26),
+    "run": (run_rows, 0.11),
+    "memory": (memory_rows, 0.01),
 }
 
 # Sees the report so far and the name of what was at work.
@@ -277,6 +373,8 @@ def run_bench(plan: Plan, only: Sequence[str] = (), watch: Watch | None = None) 
                 report["wall_seconds"] = round(time.monotonic() - began, 1)
                 if watch is not None:
                     watch(report, at_work)
+            for row in rows:
+                row.stopwatch = None  # and with it the memory of what was measured
     return report
 
 

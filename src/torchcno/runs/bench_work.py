@@ -1,5 +1,6 @@
 """What `bench` measures: a training step, a prediction and a solution, each ready to be called."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,33 +62,47 @@ class Way:
     channels_first: bool = False  # in memory, also where training has them last
     precision: Precision = "tf32"
     captured: bool = True  # in a CUDA graph, where there is CUDA
+    preset: str = "paper"  # whose network it is
+    optimizer: str = "adamw"
+    recompute: bool = False  # fields again for gradients, as `Recipe.recompute` says
     # Fields of the configuration that are not the paper's.
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What a call works on: so many samples of size² points, on a device."""
+    """What a call works on: so many samples of size² points, or of other dimensions."""
 
     samples: int
     size: int
     device: torch.device
+    dims: int = 2
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Points per axis."""
+        return (self.size,) * self.dims
+
+    @property
+    def points(self) -> int:
+        """Of one sample."""
+        return math.prod(self.shape)
 
     def noise(self, network: nn.Module) -> Tensor:
         """Values that `network` takes."""
         channels: int = network.config.in_channels  # type: ignore[union-attr, assignment]
-        return torch.rand(self.samples, channels, self.size, self.size, device=self.device)
+        return torch.rand(self.samples, channels, *self.shape, device=self.device)
 
 
 def training_step(way: Way, problem: Problem, batch: Batch) -> Work:
     """Forward, backward and optimiser of the network for `problem`, as `fit` runs them."""
-    recipe = Recipe(precision=way.precision)
+    recipe = Recipe(precision=way.precision, optimizer=way.optimizer)
     network = _network(way, problem, batch).train()
     optimizer = make_optimizer(
         recipe.optimizer, network, recipe.learning_rate, recipe.weight_decay, batch.device
     )
     make = graphed_step if _is_captured(way, batch) else eager_step
-    trained = MixedPrecision(network, dtype=FIELDS.get(way.precision))
+    trained = MixedPrecision(network, FIELDS.get(way.precision), way.recompute)
     factor = LOSS_FACTORS.get(way.precision, 1.0)
     step = make(trained, optimizer, LOSSES[recipe.loss], factor)
     inputs, targets = batch.noise(network), batch.noise(network)
@@ -113,8 +128,8 @@ def solution(problem: Problem, batch: Batch) -> Work:
 
 
 def _network(way: Way, problem: Problem, batch: Batch) -> nn.Module:
-    size = (batch.size, batch.size)
-    network = build_model(way.model, problem, **{"size": size, **way.fields})
+    fields = {"size": batch.shape, **way.fields}
+    network = build_model(way.model, problem, way.preset, **fields)
     if way.activation is not None:
         _replace_activations(network, way.activation)
     if way.channels_first:
