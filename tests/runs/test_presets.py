@@ -3,7 +3,8 @@ import pytest
 from torchcno.models import MODELS
 from torchcno.problems import PROBLEMS
 from torchcno.problems.navier_stokes import NavierStokes
-from torchcno.runs.presets import build_model, model_config, training_row
+from torchcno.runs.choose import choose_network
+from torchcno.runs.presets import build_model, model_config, parameter_count, training_row
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -67,3 +68,12 @@ def test_a_wrong_field_is_answered_with_the_nearest():
 def test_best_moves_batches_by_symmetries_that_the_problem_has(problem):
     augmentation = training_row("cno", problem, "best").get("augmentation", "none")
     assert augmentation in ("none", *PROBLEMS[problem]().symmetries)
+
+
+@pytest.mark.parametrize("model", ["cno", "fno", "unet"])
+def test_a_problem_in_space_has_the_sizes_that_its_samples_would_be_given(model):
+    problem = PROBLEMS["taylor-green"]()
+    grid = problem.grid(problem.resolution)
+    chosen = choose_network(model, problem.samples["train"], grid, problem.channels)
+    preset = model_config(model, problem, "best")
+    assert parameter_count(model, preset).reals <= 1.2 * parameter_count(model, chosen).reals

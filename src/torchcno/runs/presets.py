@@ -157,12 +157,22 @@ BEST: dict[tuple[str, str], dict[str, Any]] = {
 # The paper trains no model on its counter-example; there the Navier-Stokes rows stand in.
 STANDS_IN = {"vorticity": "navier-stokes"}
 
+# Networks of a problem in space that is not of the paper, by the rule of `choose_network`: those of
+# a plane would have tens of millions of parameters there.
+IN_SPACE: dict[str, dict[str, Any]] = {
+    "cno": {"levels": 2, "width": 16, "neck_blocks": 4, "skip_blocks": 2},
+    "fno": {"modes": 8, "width": 16},
+    "unet": {"channels": 16},
+}
+OURS = {"taylor-green": IN_SPACE}
+
 
 def paper_row(model: str, problem: str) -> Row:
-    """The paper's row of a model for a problem; empty where there is none."""
+    """The paper's row of a model for a problem; of a problem of ours its own, or an empty one."""
     base, changed = ABLATIONS.get(model, (model, {}))
     row = PAPER.get(base, {}).get(STANDS_IN.get(problem, problem), Row({}, {}))
-    network = {**row.network, **NETWORK.get(base, {}), **changed}
+    ours = OURS.get(problem, {}).get(base, {})
+    network = {**row.network, **ours, **NETWORK.get(base, {}), **changed}
     return Row(network, {**row.recipe, **ALWAYS.get(base, {})})
 
 
