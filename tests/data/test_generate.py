@@ -115,6 +115,12 @@ def test_interrupted_trajectories_go_on_from_their_chunks(decay, tmp_path):
     assert resumed.read_bytes() == whole.read_bytes()
 
 
+def test_more_times_than_memory_holds_are_refused(decay, tmp_path):
+    with pytest.raises(ValueError, match=r"at 1000000 times would take .* or fewer times"):
+        generate(decay, "val", folder=tmp_path, resolution=1024, times=range(1_000_000))
+    assert not list(tmp_path.iterdir())
+
+
 def test_other_times_are_another_recipe(decay, toy, tmp_path):
     generate(decay, "val", folder=tmp_path, times=[0.0, 1.0])
     with pytest.raises(ValueError, match=r"times: .* there, .* asked for"):

@@ -127,9 +127,11 @@ class Samples:
     def check_size(self) -> None:
         """Refuse a grid on which a solver has no room for one sample."""
         shape = self.split_problem.solver_grid(self.resolution).shape
-        needed = SOLVER_FIELDS * 8 * math.prod(shape)
+        held = SOLVER_FIELDS + len(self.times) * self.problem.state_channels
         what = f"a sample of {self.problem.name} on {' × '.join(map(str, shape))} points"
-        refuse_without_memory(needed, what, "use fewer points per axis")
+        when = f" at {len(self.times)} times" if self.times else ""
+        remedy = "use fewer points per axis" + (", or fewer times" if self.times else "")
+        refuse_without_memory(held * 8 * math.prod(shape), what + when, remedy)
 
     def sample_seed(self, i: int) -> int:
         """The seed of sample `i`.
