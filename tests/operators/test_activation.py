@@ -120,6 +120,26 @@ def test_polynomial_on_twice_the_points_is_free_of_aliasing():
     assert (one - four).abs().max() > 1e-2
 
 
+def test_aliasing_of_a_rational_function_falls_exponentially_with_the_points():
+    """It is analytic about the real axis; the kink of ReLU leaves a power of N_σ."""
+    torch.manual_seed(0)
+    project, _ = activation_matrices(16, 16, 1, Ideal(), "periodic")
+    x = project @ torch.randn(1, 1, 16, 16, dtype=torch.float64) @ project.T
+
+    def errors(sigma):
+        one, two, four, eight, exact = (
+            Activation(1, (16, 16), (16, 16), sigma, Ideal(), "periodic", n).double()(x).detach()
+            for n in (1, 2, 4, 8, 32)
+        )
+        return [float((y - exact).abs().max()) for y in (one, two, four, eight)]
+
+    one, two, four, eight = errors("rational")
+    assert eight < 1e-6
+    assert 100 * one / two < 15 * two / four < four / eight
+    one, two, four, eight = errors("relu")
+    assert max(one / two, two / four, four / eight) < 10
+
+
 @pytest.mark.parametrize("sigma", sorted(SIGMAS))
 def test_gradients(sigma):
     torch.manual_seed(0)
@@ -148,6 +168,11 @@ def test_sigmas():
     error = (SIGMAS["polynomial"](t) - t.relu()) * torch.exp(-t * t / 2)
     for power in range(3):
         assert abs(torch.trapezoid(error * t**power, t)) < 1e-6
+    # The rational one is the nearest of its kind: no coefficient makes the error less.
+    error = (SIGMAS["rational"](t) - t.relu()) * torch.exp(-t * t / 2)
+    q = 1 / (1 + 0.31727447 * t * t)
+    for direction in (t, q, t * t * q, (t * q) ** 2):
+        assert abs(torch.trapezoid(error * direction, t)) < 1e-6
 
 
 def test_casting_starts_from_exact_numbers():
