@@ -196,9 +196,9 @@ def draw(report: dict[str, list[dict]]):
     """Errors against the band, with the slopes of the theory as dotted lines."""
     figure, (left, right) = panels(2)
     functions = [
-        (f"$B_{e['function'][2:]}$ in $H^{e['order']}$", e)
+        (f"$B_{e['function'][2:]}$, {e['way']}", e)
         for e in report["functions"]
-        if e["way"] == "projection" and e["dimension"] == 1 and e["order"] < 2
+        if e["way"] == "projection" and e["dimension"] == 1 and e["order"] == 0
     ]
     filters = [(f"$B_4$, {e['way']}", e) for e in report["functions"] if e["expected"] is None]
     of_operators = [(e["operator"], e) for e in report["operators"]]

@@ -100,6 +100,11 @@ class Normalization:
         low, high = _along_channels(self.output_min, v), _along_channels(self.output_max, v)
         return (v - low) / (high - low)
 
+    def denormalize_inputs(self, u: Tensor) -> Tensor:
+        """What a network sees back to physical values."""
+        low, high = _along_channels(self.input_min, u), _along_channels(self.input_max, u)
+        return low + (high - low) * u
+
     def denormalize_outputs(self, v: Tensor) -> Tensor:
         """A network's outputs back to physical values."""
         low, high = _along_channels(self.output_min, v), _along_channels(self.output_max, v)

@@ -117,4 +117,7 @@ SOLVERS = Kind(
     read_solvers,
     "python benchmarks/solvers.py [--device cuda] --out {path}",
 )
-KINDS: tuple[Kind[Any], ...] = (AUDITS, SEARCHES, LINEAR, MODES, SOLVERS)
+THEORY = Kind(
+    "theory/*.json", read_json, "python validation/theory/{path.stem}.py --out {path.parent}"
+)
+KINDS: tuple[Kind[Any], ...] = (AUDITS, SEARCHES, LINEAR, MODES, SOLVERS, THEORY)

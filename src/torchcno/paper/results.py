@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from torchcno.disk import read_json
 from torchcno.paper import published as paper
-from torchcno.paper.files import KINDS, LINEAR, Kind
+from torchcno.paper.files import KINDS, LINEAR, THEORY, Kind
 from torchcno.paper.records import Record, Records, find_changes, known_error, read_records
 from torchcno.paper.studies import BUDGETS, STUDIES, Budget, PlannedRun, planned
 from torchcno.runs.folder import Damage, RunFolder, damage_of
@@ -155,6 +155,11 @@ class Results:
     def only(self, kind: Kind[T]) -> T | None:
         """What the one file of a kind says; None where it is not there, or cannot be read."""
         return next(iter(self.every(kind).values()), None)
+
+    @property
+    def theory(self) -> dict[str, Any]:
+        """What the experiments of `validation/theory` found, by their names."""
+        return {path.stem: found for path, found in self.every(THEORY).items()}
 
     @property
     def unplanned(self) -> list[str]:

@@ -57,6 +57,7 @@ class Darcy(Problem):
     symmetries: ClassVar = ("square", "exchange")
     samples: ClassVar = {"train": 256, "val": 128, "test": 128, "ood": 128}
     ood: ClassVar = {"length": 0.158}
+    has_residual: ClassVar = True
     input_label: ClassVar = "coefficient a"
     output_label: ClassVar = "pressure u"
 
@@ -92,12 +93,16 @@ class Darcy(Problem):
         return pad(solve_diffusion(a, -torch.ones_like(a), self.tolerance), (1, 1, 1, 1))[:, None]
 
     def residual(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """As of every problem; the coefficient has to be positive."""
+        return super().residual(positive(inputs), outputs)
+
+    def imbalance(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         """∇·(a∇u) − 1 by the solver's finite volumes on the grid of the data; zero on the edge.
 
         Data are solved on a finer grid, so that even theirs is not zero.
         """
-        diffusion, u = Diffusion.of(self.checked(inputs)[:, 0]), self.checked(outputs)[:, 0]
-        return pad(-diffusion.flux_balance(u[:, 1:-1, 1:-1]) - 1, (1, 1, 1, 1))[:, None]
+        balance = Diffusion.of(inputs[:, 0]).flux_balance(outputs[:, 0, 1:-1, 1:-1])
+        return pad(-balance - 1, (1, 1, 1, 1))[:, None]
 
     def correct(self, inputs: Tensor, outputs: Tensor, iterations: int) -> Tensor:
         """The solver's preconditioned conjugate gradients, on the grid of the data.
@@ -107,7 +112,8 @@ class Darcy(Problem):
         u = self.checked(outputs)
         if iterations == 0:
             return u
-        diffusion, start = Diffusion.of(self.checked(inputs)[:, 0]), u[:, 0, 1:-1, 1:-1]
+        a, start = positive(self.checked(inputs)[:, 0]), u[:, 0, 1:-1, 1:-1]
+        diffusion = Diffusion.of(a)
         iterates = gradient_iterates(
             diffusion.flux_balance,
             -torch.ones_like(start),
@@ -128,8 +134,6 @@ class Diffusion:
     @classmethod
     def of(cls, a: Float[Tensor, "batch n n"]) -> "Diffusion":
         """From the coefficient at the points, by harmonic means."""
-        if a.min() <= 0:
-            raise ValueError("the coefficient of diffusion must be positive everywhere.")
         n = a.shape[-1]
         if n < 3:
             raise ValueError(f"{n} points an axis leave none inside the edge; use 3 or more.")
@@ -155,13 +159,20 @@ def solve_diffusion(
     a: Float[Tensor, "batch n n"], f: Float[Tensor, "batch n n"], tolerance: float
 ) -> Float[Tensor, "batch n-2 n-2"]:
     """The inner values of u with −∇·(a∇u) = f and u = 0 on the edge of the unit square."""
-    diffusion = Diffusion.of(a)
+    diffusion = Diffusion.of(positive(a))
     # CG's error falls by (√κ − 1)/(√κ + 1) an iteration, or faster.
     root = math.sqrt(float(a.max() / a.min()))
     most = math.ceil((root + 1) / 2 * math.log(2 * root / tolerance)) + 10
     return conjugate_gradients(
         diffusion.flux_balance, f[:, 1:-1, 1:-1], diffusion.inverse_laplacian, tolerance, most
     )
+
+
+def positive(a: Tensor) -> Tensor:
+    """The coefficient, if it is positive everywhere."""
+    if a.min() <= 0:
+        raise ValueError("the coefficient of diffusion must be positive everywhere.")
+    return a
 
 
 def _harmonic_mean(a: Tensor, b: Tensor) -> Tensor:

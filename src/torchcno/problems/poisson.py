@@ -34,6 +34,7 @@ class Poisson(Problem):
     symmetries: ClassVar = ("square", "odd-square", "exchange")
     samples: ClassVar = {"train": 1024, "val": 128, "test": 256, "ood": 256}
     ood: ClassVar = {"K": 20}
+    has_residual: ClassVar = True
     input_label: ClassVar = "source f"
     output_label: ClassVar = "solution u"
 
@@ -45,10 +46,9 @@ class Poisson(Problem):
         """u from f."""
         return multiply_modes(self.checked(inputs), lambda k2: 1 / (math.pi**2 * k2))
 
-    def residual(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+    def imbalance(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         """f + Δu in the sine modes of the grid: on its inner points, zero on the edge."""
-        f = self.checked(inputs)
-        return _on_inner_points(f - _minus_laplacian(self.checked(outputs)))
+        return _on_inner_points(inputs - _minus_laplacian(outputs))
 
     def correct(self, inputs: Tensor, outputs: Tensor, iterations: int) -> Tensor:
         """Conjugate gradients on the inner points; values on the edge become zero.

@@ -44,6 +44,7 @@ class Problem(ABC):
     normalized: ClassVar[bool] = True  # whether networks see fields scaled to [0, 1]
     scales: ClassVar[bool] = True  # whether a multiple of a state is another state
     state_channels: ClassVar[int] = 1  # channels of the inputs that `solve` takes
+    has_residual: ClassVar[bool] = False  # whether a pair alone tells how far it is from the PDE
     input_label: ClassVar[str] = "input"  # what the fields are, for plots
     output_label: ClassVar[str] = "output"
 
@@ -140,10 +141,19 @@ class Problem(ABC):
 
         Of fields as networks see them, in float64.
         """
-        raise ValueError(
-            f"{self.name} has no residual of a prediction, since input and output alone do not "
-            "determine one; ask for error bands, predict(u, confidence=0.9)."
-        )
+        if not self.has_residual:
+            raise ValueError(
+                f"{self.name} has no residual of a prediction, since input and output alone do not "
+                "determine one; ask for error bands, predict(u, confidence=0.9)."
+            )
+        return self.imbalance(self.checked(inputs), self.checked(outputs))
+
+    def imbalance(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """`residual` of fields in float64 that are checked already, for training.
+
+        Without a look at values, so that a step can be captured. There where `has_residual` is.
+        """
+        raise NotImplementedError
 
     def correct(self, inputs: Tensor, outputs: Tensor, iterations: int) -> Tensor:
         """Predicted outputs after `iterations` of a solver that starts from them, in float64.

@@ -52,6 +52,7 @@ from torchcno.runs.own import (
     load_training,
     present_splits,
 )
+from torchcno.runs.physics import ScaledEquation, refuse_without_equation
 from torchcno.runs.presets import is_foreign, model_class, parameter_count
 from torchcno.runs.ranges import TrainingRange
 from torchcno.runs.rollout import EvolutionOperator
@@ -104,12 +105,20 @@ class Task:
         """The training set as the network sees it, in memory or from the disk."""
         fields = self.fields["train"]
         if isinstance(fields, Fields):
-            return self.scale(fields)
+            return replace(self.scale(fields), equation=self.equation)
         return StreamedPairs(
             fields,
             lambda stored, numbers: self.scale(stored.read(numbers)),
             window_of(fields, self.config.train.window),
         )
+
+    @property
+    def equation(self) -> ScaledEquation | None:
+        """The problem's equation, where the recipe asks for it."""
+        problem = self.config.problem
+        if not self.config.train.physics or isinstance(problem, OwnData):
+            return None
+        return ScaledEquation(problem, self.operator.normalization)
 
     def scale(self, fields: Fields) -> Pairs:
         """Fields as the network sees them."""
@@ -818,6 +827,7 @@ def refuse_misfits(config: RunConfig, splits: Sequence[str]) -> None:
             "a network in Python by torchcno.training.fit."
         )
     refuse_symmetry(config)
+    refuse_without_equation(config)
     devices, nodes = extent(config.hardware)
     samples = recipe.samples or problem.samples["train"]
     check_batches(recipe, count_windows(samples, config.times, recipe), devices * nodes)

@@ -52,6 +52,7 @@ from torchcno.training.pairs import (
     Pairs,
     refuse_zeros,
 )
+from torchcno.training.physics import informed_loss
 from torchcno.training.recipe import EITHER_WAY, Recipe, completed, learning_rate
 from torchcno.training.sharding import is_sharded, shard, whole
 from torchcno.training.state import Progress, State
@@ -193,6 +194,16 @@ def fit_together(
     # Whole batches only: what is left over sits out the epoch, others in the next one.
     steps = len(train) // recipe.batch_size
     initial = [copy.deepcopy(member.network.state_dict()) for member in members]
+    of_batch = loss or select(LOSSES, recipe.loss, "loss")
+    if recipe.physics:
+        if getattr(train, "equation", None) is None:
+            raise ValueError(
+                f"physics is {recipe.physics:g}, and the training set has no equation; use physics "
+                "0, or Pairs(..., equation=...)."
+            )
+        of_batch = informed_loss(of_batch, recipe.physics)
+    elif isinstance(train, Pairs):
+        train = replace(train, equation=None)  # which nobody would look at
     is_shared = is_captured(recipe, fabric.device, fabric.world_size) and not any(
         draws_random_numbers(member.network, train) for member in members
     )
@@ -224,7 +235,7 @@ def fit_together(
             },
             state=_first_state(member.network, recipe, steps, fabric, hardware),
             mover=mover,
-            loss=loss or select(LOSSES, recipe.loss, "loss"),
+            loss=of_batch,
         )
 
     def begin_again(run: _Run, error: Diverged) -> _Run | None:

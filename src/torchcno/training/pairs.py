@@ -10,6 +10,7 @@ from torch import Generator, Tensor, nn
 
 from torchcno.metrics import Mask, filled, relative_l1
 from torchcno.operators import recomputing
+from torchcno.training.physics import Equation, Informed
 from torchcno.training.windows import Rollouts
 
 
@@ -50,6 +51,8 @@ class Pairs(OfSamples):
     fill: float = field(
         default=1.0, kw_only=True
     )  # what errors take for outputs and targets elsewhere
+    # What outputs leave of an equation, for a loss that has its share of that; None: not known.
+    equation: Equation | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if len(self.inputs) != len(self.targets):
@@ -87,7 +90,7 @@ class Pairs(OfSamples):
         return self._changed(lambda tensor: tensor.to(device))
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> "Pairs":
-        return Pairs(*map(change, self.tensors), fill=self.fill)
+        return Pairs(*map(change, self.tensors), fill=self.fill, equation=self.equation)
 
     def masked(self, mask: Mask | None, inputs: Tensor, fill: float = 1.0) -> "Pairs":
         """The same pairs, which count where the mask of their physical `inputs` says so.
@@ -105,6 +108,10 @@ class Pairs(OfSamples):
         """What there is, a row a sample: inputs, targets and where they count."""
         both = (self.inputs, self.targets)
         return both if self.counts is None else (*both, self.counts)
+
+    def teach(self, network: nn.Module) -> nn.Module:
+        """What a step trains: the network, and the equation behind it where there is one."""
+        return network if self.equation is None else Informed(network, self.equation)
 
     def error_of(self, network: nn.Module, batch_size: int) -> Float[Tensor, ""]:
         """The validation error."""

@@ -66,6 +66,12 @@ class Recipe:
         "relative-l2 (per sample, averaged), weighted-l2 (per sample, gradients too)",
         choices=LOSSES,
     )
+    physics: float = option(
+        0.0,
+        "share of the equation's residual in the loss, for problems that have one (poisson, "
+        "darcy): 0 is data alone, 1 the equation alone",
+        least=0,
+    )
     augmentation: str = option(
         "none",
         "move training samples by these symmetries, which the problem must have",
@@ -132,6 +138,11 @@ class Recipe:
         check_options(self)
         if self.recompute and self.fast == "compiled":
             raise ValueError("recompute does not go with fast='compiled'; use fast='auto'.")
+        if self.physics > 1:
+            raise ValueError(
+                f"physics is {self.physics:g}; it is a share, so use 0 (data alone) to 1 "
+                "(the equation alone)."
+            )
 
     @property
     def group(self) -> str | None:

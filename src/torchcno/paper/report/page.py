@@ -179,7 +179,12 @@ def fill(text: str, report: Report) -> str:
 def render_block(name: str, report: Report) -> str:
     """What stands between the marks of that name."""
     tables = {table.name: table for table in report.tables}
-    values = {"report": report, "tables": tables, "said": report.findings}
+    values = {
+        "report": report,
+        "tables": tables,
+        "said": report.findings,
+        "theory": report.results.theory,
+    }
     blocks = vars(templates().get_template("documents.md.j2").make_module(values))
     known = [*tables, *(block for block in blocks if not block.startswith("_"))]
     if name not in known:
