@@ -4,7 +4,7 @@ import torch
 import xarray
 from matplotlib.image import imread
 
-from torchcno.runs.folder import load
+from torchcno.runs.folder import RunFolder, load
 from torchcno.runs.ranges import OutOfRange
 
 
@@ -152,3 +152,15 @@ def test_bands_that_cannot_be_are_refused(
     assert outcome.code == 2
     assert message in outcome.err
     assert not (tmp_path / target).exists()
+
+
+def test_predictions_are_corrected_by_the_solver(cno, run_folder, tmp_path):
+    u = RunFolder(run_folder).config().problem.pairs([torch.Generator().manual_seed(0)], 24)[0]
+    np.save(tmp_path / "in.npy", u.float().numpy())
+    words = ("predict", run_folder, tmp_path / "in.npy", "--device", "cpu")
+    assert cno(*words, "--correct", 5, "--out", tmp_path / "o.npy").code == 0
+    expected = load(run_folder).predict(u.float(), correct=5).numpy()
+    np.testing.assert_array_equal(np.load(tmp_path / "o.npy"), expected)
+    outcome = cno(*words, "--correct", -1, "--out", tmp_path / "p.npy")
+    assert outcome.code == 2
+    assert "0 or more" in outcome.err

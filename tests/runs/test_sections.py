@@ -1,11 +1,16 @@
+import copy
+
 import pytest
 import torch
 
 from torchcno.data.fields import Fields
 from torchcno.grids import Grid
+from torchcno.models.ensemble import Ensemble
 from torchcno.problems import PROBLEMS
 from torchcno.runs.audit import audit_trust
-from torchcno.runs.sections import BreakEven, TrustPage, describe_page
+from torchcno.runs.folder import load
+from torchcno.runs.own import load_split
+from torchcno.runs.sections import BreakEven, Subject, TrustPage, describe_page, measure_spread
 from torchcno.runs.train import train
 from torchcno.training import Hardware, Recipe
 
@@ -91,3 +96,22 @@ def test_a_solver_that_is_faster_is_never_overtaken(page):
         "after 6,122 solves (training took 200 s)"
         in describe_page(TrustPage(**{**vars(page), "break_even": paid}))["Break-even"][-1]
     )
+
+
+def test_the_spread_of_an_ensemble_is_compared_with_its_error(tiny_run, tiny_config):
+    operator = load(tiny_run)
+    fields = load_split(
+        tiny_config.problem, "test", folder=tiny_config.data, resolution=24, samples=12
+    )
+    here, there = operator.network, copy.deepcopy(operator.network)
+    for weight in there.parameters():
+        weight.data.mul_(1.1)
+    both = operator.with_network(Ensemble([here, there]))
+    cpu = torch.device("cpu")
+    found = measure_spread(Subject(both, tiny_config, fields, "test", None, cpu))
+    spread = both.spread(fields.inputs).flatten(1).square().mean(1).sqrt()
+    assert -1 <= found.correlation["test"] <= 1
+    assert found.over_error["test"] > 0
+    assert (spread > 0).all()
+    alone = measure_spread(Subject(operator, tiny_config, fields, "test", None, cpu))
+    assert "one network has no spread" in alone.left_out

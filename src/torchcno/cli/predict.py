@@ -24,6 +24,9 @@ def predict(
     confidence: Annotated[
         float | None, describe("write error bands as well, as in 0.9", "no bands")
     ] = None,
+    correct: Annotated[
+        int, describe("iterations of the solver that correct predictions: poisson, darcy")
+    ] = 0,
     plot: Annotated[Path | None, describe("draw the first samples", "no picture")] = None,
     data: Annotated[
         Path | None, describe("data folder to calibrate old runs from", "as in training")
@@ -50,6 +53,7 @@ def predict(
       cno predict runs/mine new.nc --out predictions.nc
       cno predict runs/p1 poisson-test-64.nc --out predictions.nc
       cno predict navier-stokes input.nc --out predictions.nc
+      cno predict poisson input.npy --correct 8 --out corrected.npy
       cno predict poisson input.npy --confidence 0.9 --out bands.nc --plot bands.png
     """
     from torchcno.runs.folder import RunFolder
@@ -70,7 +74,7 @@ def predict(
         if confidence is not None and operator.trust is None:
             print("The run keeps no calibration; it is measured on its data.", file=sys.stderr)
             operator.trust = calibrate(find_run(run), data=data, device=device, keep=False)
-        inputs, found = predict_file(operator, input, out, batch_size, how, confidence)
+        inputs, found = predict_file(operator, input, out, batch_size, how, confidence, correct)
     for warning in warned:
         print(f"cno predict: warning: {warning.message}", file=sys.stderr)
     value = found.value if isinstance(found, Prediction) else found

@@ -31,9 +31,11 @@ def predict_file(
     batch_size: int = 32,
     how: Mapping[str, Any] | None = None,
     confidence: float | None = None,
+    correct: int = 0,
 ) -> tuple[Tensor, Tensor | Prediction]:
     """Apply `operator` to the inputs in `source`, outputs to `target`; returns both.
 
+    `correct` is the number of iterations of a solver by which outputs are corrected.
     With a `confidence`, outputs come with their bands, and with the inputs' scores (`ood_score`);
     those of an ensemble with its spread, where the file holds more than one array.
     `how` says how the user's own files are opened (`open_stored`); None: as files of benchmarks.
@@ -60,10 +62,10 @@ def predict_file(
     if isinstance(operator.network, Ensemble) and write is not write_array:
         spread["spread"] = operator.spread(inputs, batch_size)
     if confidence is None:
-        outputs = operator.predict(inputs, batch_size)
+        outputs = operator.predict(inputs, batch_size, correct=correct)
         write(target, {"output": outputs, **spread}, operator.grid.resized(*outputs.shape[2:]))
         return inputs, outputs
-    found = operator.predict(inputs, batch_size, confidence=confidence)
+    found = operator.predict(inputs, batch_size, confidence=confidence, correct=correct)
     named = {
         "output": found.value,
         "half_width": found.half_width,
