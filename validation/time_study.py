@@ -423,42 +423,48 @@ def _spread(runs: Sequence[dict[str, Any]], t: float) -> str:
 
 def draw(lines: Sequence[dict[str, Any]], path: Path) -> None:
     """Error against time: a row per problem, a panel per model, a line per training."""
-    from torchcno.runs.pictures.drawing import COLOURS, panels, save_figure, tidy
+    from matplotlib.figure import Figure
+
+    from torchcno.runs.pictures.drawing import COLOURS, INK, save_figure, styled, tidy
 
     runs = [line for line in lines if "rollouts" in line]
-    places = list(dict.fromkeys((r["problem"], r["model"]) for r in runs))
+    problems, models = (list(dict.fromkeys(r[key] for r in runs)) for key in ("problem", "model"))
     others = {line["problem"]: line["others"] for line in lines if "others" in line}
-    figure, all_axes = panels(len(places))
-    for axes, (problem, model) in zip(all_axes, places, strict=True):
-        for way, colour in zip(WAYS, COLOURS, strict=False):
-            same = [
-                r["rollouts"]["auto"] for r in runs
-                if (r["problem"], r["model"], r["way"]) == (problem, model, way)
-            ]  # fmt: skip
-            if not same:
-                continue
-            times = same[0]["times"][1:]
-            curves = torch.tensor([one["metrics"]["relative_l1"][1:] for one in same])
-            axes.plot(
-                times, 100 * curves.mean(0), color=colour, label=way,
-                marker="o" if way == "direct" else "", ms=4,
-            )  # fmt: skip
-            if len(same) > 1:
-                axes.fill_between(
-                    times, 100 * curves.min(0).values, 100 * curves.max(0).values,
-                    color=colour, alpha=0.2, lw=0,
-                )  # fmt: skip
-        for other, line in zip(others.get(problem, ()), (":", "--", "-."), strict=False):
-            times = other["times"][1:]
-            errors = [100 * e for e in other["metrics"]["relative_l1"][1:]]
-            axes.plot(times, errors, color="#767676", ls=line, lw=1, label=other["name"])
-        axes.axvline(1.0, color="#767676", lw=0.8, ls=":")
-        axes.set(
-            yscale="log", xlabel="time", ylabel="relative L1 error, %",
-            title=f"{problem}, {LABELS[model]}",
-        )  # fmt: skip
-        tidy(axes)
+    with styled:
+        figure = Figure(figsize=(4 * len(models), 3 * len(problems)), layout="constrained")
+        grid = figure.subplots(len(problems), len(models), squeeze=False, sharex=True)
+        for row, problem in zip(grid, problems, strict=True):
+            for axes, model in zip(row, models, strict=True):
+                for way, colour in zip(WAYS, COLOURS, strict=False):
+                    chosen = (problem, model, way)
+                    same = [r for r in runs if (r["problem"], r["model"], r["way"]) == chosen]
+                    draw_curves(axes, [r["rollouts"]["auto"] for r in same], way, colour)
+                for other, line in zip(others.get(problem, ()), (":", "--", "-."), strict=False):
+                    draw_curves(axes, [other], other["name"], INK, line)
+                axes.axvline(TIMES[-1], color=INK, lw=0.8, ls=":")
+                low = min(min(line.get_ydata()) for line in axes.lines[:-1])  # type: ignore[type-var]
+                axes.set(yscale="log", ylim=(0.7 * low, 300), title=f"{problem}, {LABELS[model]}")
+                tidy(axes, legend=False)
+            row[0].set_ylabel("relative L1 error, %")
+            row[-1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
+        for axes in grid[-1]:
+            axes.set_xlabel("time")
     save_figure(figure, path)
+
+
+def draw_curves(
+    axes: Any, rollouts: Sequence[dict[str, Any]], name: str, colour: str, line: str = "-"
+) -> None:
+    """The mean over seeds, and the span between them."""
+    if not rollouts:
+        return
+    times = rollouts[0]["times"][1:]
+    curves = 100 * torch.tensor([one["metrics"]["relative_l1"][1:] for one in rollouts])
+    mark = "o" if name == "direct" else ""
+    axes.plot(times, curves.mean(0), color=colour, ls=line, label=name, marker=mark, ms=4)
+    if len(rollouts) > 1:
+        low, high = curves.min(0).values, curves.max(0).values
+        axes.fill_between(times, low, high, color=colour, alpha=0.2, lw=0)
 
 
 def main() -> None:

@@ -12,10 +12,12 @@ from torchcno.disk import read_json
 from torchcno.evaluation.aliasing import Audit, audit
 from torchcno.evaluation.errors import published_error
 from torchcno.evaluation.symmetries import Symmetry, find_symmetries
+from torchcno.runs.evolve import load_predicted
 from torchcno.runs.folder import RunFolder
 from torchcno.runs.operator import pick_device
-from torchcno.runs.own import load_split, present_splits
+from torchcno.runs.own import present_splits
 from torchcno.runs.plain import from_plain
+from torchcno.runs.rollout import EvolutionOperator
 from torchcno.runs.sections import Subject, TrustPage, measure_page
 from torchcno.runs.trust import measure_on_data
 
@@ -55,14 +57,7 @@ def audit_run(
     test = (run.result() or {"errors": {}})["errors"].get("test")
     if split is None:
         (split,) = present_splits(config.problem, ("test",))
-    fields = load_split(
-        config.problem,
-        split,
-        folder=config.data,
-        resolution=config.resolution,
-        samples=samples,
-        device=pick_device(device),
-    )
+    fields = load_predicted(config, operator, split, samples, pick_device(device))
     found = audit(
         operator,
         fields.inputs,
@@ -95,14 +90,7 @@ def audit_trust(
     for name in (split, "ood"):
         there = config.problem.samples.get(name, 0)
         if there:
-            found[name] = load_split(
-                config.problem,
-                name,
-                folder=config.data,
-                resolution=config.resolution,
-                samples=min(samples, there),
-                device=where,
-            )
+            found[name] = load_predicted(config, operator, name, min(samples, there), where)
     if operator.trust is None:
         operator.trust = measure_on_data(operator, config, where)
     result = run.result()
@@ -123,19 +111,13 @@ def find_run_symmetries(
     pairs = []
     for name, count in (("train", KNOWN), (split, samples)):
         known = config.problem.samples[name]
-        fields = load_split(
-            config.problem,
-            name,
-            folder=config.data,
-            resolution=config.resolution,
-            samples=min(count or known, known),
-            device=pick_device(device),
-        )
         scaling, where = operator.normalization, pick_device(device)
+        fields = load_predicted(config, operator, name, min(count or known, known), where)
         u, v = fields.inputs.float().to(where), fields.outputs.float().to(where)
         pairs.append((scaling.normalize_inputs(u), scaling.normalize_outputs(v)))
+    network = operator.step if isinstance(operator, EvolutionOperator) else operator.network
     with torch.inference_mode():
-        return find_symmetries(operator.network, pairs[0], pairs[1], operator.grid)
+        return find_symmetries(network, pairs[0], pairs[1], operator.grid)
 
 
 def audit_report(

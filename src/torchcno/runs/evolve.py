@@ -15,7 +15,7 @@ from torchcno.evaluation.resolution import on_grid
 from torchcno.operators.conditioning import conditioning_of
 from torchcno.runs.config import RunConfig
 from torchcno.runs.operator import TrainedOperator
-from torchcno.runs.own import OwnData
+from torchcno.runs.own import OwnData, load_split
 from torchcno.runs.rollout import EvolutionOperator, Horizon
 from torchcno.runs.trust import Trust, measure_trust
 from torchcno.training import Recipe
@@ -175,6 +175,32 @@ class EvolutionTask:
         if wanted is not None and wanted > there:
             raise ValueError(f"samples is {wanted}, and there are {there}; use at most those.")
         refuse_zeros(self.judged(), "validation")
+
+
+def load_predicted(
+    config: RunConfig,
+    operator: TrainedOperator,
+    split: str,
+    samples: int | None,
+    device: torch.device,
+    resolution: int | None = None,
+) -> Fields:
+    """Fields whose outputs `operator.predict` gives from their inputs.
+
+    Of an operator that goes on in time these are states one step apart.
+    """
+    resolution = resolution or config.resolution
+    if isinstance(operator, EvolutionOperator):
+        found = load_evolution(config, split, samples, resolution, device=device)
+        return pair_steps(found, operator.propagator.longest)
+    return load_split(
+        config.problem,
+        split,
+        folder=config.data,
+        resolution=resolution,
+        samples=samples,
+        device=device,
+    )
 
 
 def pair_steps(trajectories: Trajectories, lead: float) -> Fields:

@@ -16,6 +16,7 @@ from xarray.backends import H5NetCDFStore
 
 from torchcno.data.fields import Fields
 from torchcno.data.files import UNLOCKED, coordinates_of, reserve
+from torchcno.data.trajectory_files import open_trajectories
 from torchcno.disk import refuse_bomb, replacing, write_atomically
 from torchcno.grids import Grid
 from torchcno.models.ensemble import Ensemble
@@ -81,6 +82,8 @@ def predict_file(
 
 def read_own(path: Path, how: Mapping[str, Any]) -> tuple[Tensor, None]:
     """The inputs of a user's file, opened as the training's was; outputs need not be there."""
+    if "time" in how:  # of trajectories the first states
+        return open_trajectories(path, **how).at(0), None
     same = {key: value for key, value in how.items() if key != "mask"}
     if "inputs" in same:
         same["outputs"] = same["inputs"]

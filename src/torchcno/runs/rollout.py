@@ -188,6 +188,12 @@ class EvolutionOperator(TrainedOperator):
             is_told = is_told or self._warn_of_range(state, times[j])
             yield times[j], state
 
+    def step(
+        self, u: Float[Tensor, "batch channel *space"]
+    ) -> Float[Tensor, "batch channel *space"]:
+        """One step of scaled states, as the network sees them, over the lead time of a call."""
+        return self._advance(u, u.new_full((u.shape[0],), self.propagator.longest), None)
+
     def _advance(self, u: Tensor, leads: Tensor, parameters: Tensor | None) -> Tensor:
         """Scaled states to scaled states, over physical lead times."""
         part = leads / self.propagator.longest

@@ -25,8 +25,9 @@ from torchcno.metrics import relative_l1
 from torchcno.models.ensemble import Ensemble
 from torchcno.problems.problem import Problem
 from torchcno.runs.config import RunConfig
+from torchcno.runs.evolve import load_predicted
 from torchcno.runs.operator import TrainedOperator
-from torchcno.runs.own import OwnData, load_split
+from torchcno.runs.own import OwnData
 from torchcno.runs.trust import relative_spread
 from torchcno.spectral import resample
 
@@ -277,9 +278,8 @@ def measure_resolution(subject: Subject) -> ErrorCurve:
     sizes = [round(share * config.resolution) for share in RESOLUTIONS if not is_own or share <= 1]
     if subject.test.mask is not None:
         return ErrorCurve(against, left_out="fields with a mask are not resampled")
-    finest = subject.test[:FEW] if is_own else load_split(
-        problem, subject.split, folder=config.data, resolution=max(sizes), samples=FEW,
-        device=subject.device,
+    finest = subject.test[:FEW] if is_own else load_predicted(
+        config, subject.operator, subject.split, FEW, subject.device, max(sizes)
     )  # fmt: skip
     points, mask = [], problem.mask
     for size in sizes:
@@ -390,6 +390,9 @@ def measure_break_even(subject: Subject) -> BreakEven:
     problem, operator, resolution = subject.problem, subject.operator, subject.config.resolution
     if isinstance(problem, OwnData):
         return BreakEven(left_out=NO_SOLVER)
+    if subject.config.times:
+        words = "a run on trajectories is compared with the solver by cno evaluate RUN --rollout"
+        return BreakEven(left_out=words)
     if problem.coarsened(0.5) is None:
         return BreakEven(left_out=f"the solver of {problem.name} has no coarser form")
     u, v = (one[:FEW] for one in (subject.test.inputs, subject.test.outputs))

@@ -212,9 +212,7 @@ def measure_on_data(
     operator: "TrainedOperator", config: "RunConfig", device: torch.device
 ) -> Trust:
     """`measure_trust` on the data that a run of `config` has, in its arithmetic."""
-    from torchcno.runs.evolve import load_evolution, pair_steps
-    from torchcno.runs.own import load_split
-    from torchcno.runs.rollout import EvolutionOperator
+    from torchcno.runs.evolve import load_predicted
 
     found: dict[str, Fields] = {}
     for split, most in (("train", KNOWN), ("val", None)):
@@ -222,17 +220,6 @@ def measure_on_data(
         if split == "train" and config.train.samples is not None:
             there = min(there, config.train.samples)
         samples = there if most is None else min(most, there)
-        if isinstance(operator, EvolutionOperator):  # whose predictions are one step
-            trajectories = load_evolution(config, split, samples, device=device)
-            found[split] = pair_steps(trajectories, operator.propagator.longest)
-            continue
-        found[split] = load_split(
-            config.problem,
-            split,
-            folder=config.data,
-            resolution=config.resolution,
-            samples=samples,
-            device=device,
-        )
+        found[split] = load_predicted(config, operator, split, samples, device)
     with arithmetic(config.train.precision):
         return measure_trust(operator, found["train"], found["val"], config.problem.mask)

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageDraw
 from torch import Tensor
 
 from torchcno.disk import write_atomically
@@ -29,6 +29,7 @@ from torchcno.runs.rollout_errors import NETWORK, RolloutReport
 
 SHOWN = 5  # times of a strip
 FRAME = 128  # pixels of a panel of the animation, at least
+HEAD = 16  # and of the text above it
 MILLISECONDS = 150  # of a frame
 LABELS = {"relative_l1": "relative L1 error, %", "vrmse": "VRMSE", "correlation": "correlation"}
 
@@ -75,7 +76,11 @@ def write_animation(report: RolloutReport, path: Path, sample: int = 0, channel:
     """Truth, rollout and error of one sample side by side, a frame per time, as a GIF."""
     truth, made = (states[sample, :, channel].cpu().double() for states in _both(report))
     error = (made - truth).abs()
-    frames = _draw_lines(truth, made) if truth.ndim == 2 else _draw_planes(truth, made, error)
+    times = [f"t = {time:.4g}" for time in report.truth.times.tolist()]
+    if truth.ndim == 2:
+        frames = _draw_lines(truth, made, times)
+    else:
+        frames = _draw_planes(truth, made, error, times)
     pictures = [
         Image.fromarray(frame).convert("P", palette=Image.Palette.ADAPTIVE) for frame in frames
     ]
@@ -95,7 +100,9 @@ def _both(report: RolloutReport) -> tuple[Tensor, Tensor]:
     return report.truth.states, report.rollouts[NETWORK]
 
 
-def _draw_planes(truth: Tensor, made: Tensor, error: Tensor) -> list[NDArray[np.uint8]]:
+def _draw_planes(
+    truth: Tensor, made: Tensor, error: Tensor, times: Sequence[str]
+) -> list[NDArray[np.uint8]]:
     """Frames of three panels, by one scale of colours for all times."""
     low, high, name = color_scale(truth.numpy())
     scales = (
@@ -110,8 +117,18 @@ def _draw_planes(truth: Tensor, made: Tensor, error: Tensor) -> list[NDArray[np.
             for states, a, b, colours in scales
         ]
         gap = np.full((row[0].shape[0], 4, 3), 255, np.uint8)
-        frames.append(np.concatenate([row[0], gap, row[1], gap, row[2]], axis=1))
+        fields = np.concatenate([row[0], gap, row[1], gap, row[2]], axis=1)
+        words = (f"truth, {times[j]}", "rollout", "error")
+        frames.append(np.concatenate([_write_heads(words, fields.shape[1]), fields]))
     return frames
+
+
+def _write_heads(words: Sequence[str], width: int) -> NDArray[np.uint8]:
+    """A line of text above as many panels."""
+    page = Image.new("RGB", (width, HEAD), "white")
+    for i, word in enumerate(words):
+        ImageDraw.Draw(page).text((4 + i * width // len(words), 2), word, fill=INK)
+    return np.asarray(page)
 
 
 def _colour(field: NDArray[np.float64], low: float, high: float, name: str) -> NDArray[np.uint8]:
@@ -123,16 +140,16 @@ def _colour(field: NDArray[np.float64], low: float, high: float, name: str) -> N
 
 
 @styled
-def _draw_lines(truth: Tensor, made: Tensor) -> list[NDArray[np.uint8]]:
+def _draw_lines(truth: Tensor, made: Tensor, times: Sequence[str]) -> list[NDArray[np.uint8]]:
     """Frames of curves: truth and rollout of a field on a line."""
     low, high = float(truth.min()), float(truth.max())
     margin = 0.1 * (high - low) or 1.0
     frames = []
-    for v, p in zip(truth, made, strict=True):
+    for v, p, time in zip(truth, made, times, strict=True):
         figure, (axes,) = panels(1)
         axes.plot(v.numpy(), color=INK, label="truth")
         axes.plot(p.numpy(), ls="--", label="rollout")
-        axes.set(ylim=(low - margin, high + margin))
+        axes.set(ylim=(low - margin, high + margin), title=time)
         tidy(axes)
         drawn = Image.open(io.BytesIO(png(figure, dpi=80))).convert("RGBA")
         page = Image.new("RGBA", drawn.size, "white")
