@@ -67,7 +67,10 @@ def test_own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert names["theirs"].predict(names["published"]["ood"].inputs).shape == (4, 1, 64, 64)
 
 
-EXAMPLES = {path.stem: path for path in sorted((DOCUMENTS / "examples").glob("*.md"))}
+EXAMPLES = {
+    path.stem: path
+    for path in (*sorted((DOCUMENTS / "examples").glob("*.md")), DOCUMENTS / "time.md")
+}
 
 
 @pytest.mark.usefixtures("as_outside_tests")  # as a reader runs it
@@ -87,6 +90,11 @@ def test_examples_go_from_a_file_to_predictions(
     if name == "flow":
         for together, alone in zip(names["both"], names["alone"], strict=True):
             assert together < 1.2 * alone
+    if name == "time":
+        errors = json.loads(Path("runs/fronts/rollout.json").read_text())["errors"]
+        last = {one["name"]: one["metrics"]["relative_l1"][-1] for one in errors}
+        assert last["network"] < 0.5 * min(last["persistence"], last["linear map"])
+        assert Path("runs/fronts/rollout.gif").stat().st_size > 1000
     if name == "large":
         with pytest.raises(ValueError, match="of memory"):
             Fields.open("large.h5", inputs="a", outputs="u", layout="periodic", dimension=2)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from torchcno.runs.presets import build_model
     from torchcno.runs.pretrained import load_pretrained
     from torchcno.runs.ranges import OutOfRange
+    from torchcno.runs.rollout import EvolutionOperator
+    from torchcno.runs.rollout_errors import evaluate_rollout
     from torchcno.runs.train import resume_run, train, train_on, train_run, train_runs_together
     from torchcno.runs.trust import Prediction, calibrate
     from torchcno.spectral import resample
@@ -40,6 +42,7 @@ _HOMES = {
     "CNO": "models.cno",
     "CNOConfig": "models.cno",
     "Ensemble": "models.ensemble",
+    "EvolutionOperator": "runs.rollout",
     "Fields": "data.fields",
     "Grid": "grids",
     "Ideal": "operators.filters",
@@ -62,6 +65,7 @@ _HOMES = {
     "calibrate": "runs.trust",
     "choose_network": "runs.choose",
     "choose_recipe": "runs.choose",
+    "evaluate_rollout": "runs.rollout_errors",
     "evaluate_run": "runs.evaluate",
     "for_inference": "operators.inference",
     "from_official": "models.official",

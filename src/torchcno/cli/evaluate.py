@@ -178,9 +178,11 @@ def show_rollout(report: RolloutReport) -> None:
         for one in report.errors
         if one.name != "truth"
     ]
-    heads = ["", *(f"L1 at {times[j]:g}" for j in numbers), "VRMSE at the end",
-             "correlation ≥ 0.9 until", "seconds"]  # fmt: skip
-    title = f"{report.name}: rollouts of {len(report.truth)} {report.split} samples, medians"
+    heads = ["", *(f"t = {times[j]:.3g}" for j in numbers), "VRMSE", "until", "seconds"]
+    title = (
+        f"{report.name}: relative L1 errors of {len(report.truth)} {report.split} rollouts against "
+        "time, medians; the VRMSE at the end; until when the correlation is 0.9 or more"
+    )
     show_table(title, heads, rows)
 
 
