@@ -11,6 +11,7 @@ from torchcno.evaluation.conformal import coverage
 from torchcno.runs.folder import RunFolder, load
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.trust import calibrate, measure_trust
+from torchcno.training.checkpoint import load_tensors, save_tensors
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +87,16 @@ def test_a_folder_of_before_is_calibrated_on_demand(tiny_run, tmp_path, fields):
     found = calibrate(folder, device="cpu")
     torch.testing.assert_close(found.bands.everywhere, kept.bands.everywhere, rtol=1e-4, atol=0)
     load(folder).predict(fields.inputs[:1], confidence=0.9)
+
+
+def test_bands_of_other_weights_are_not_taken(tiny_run, tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    shutil.copytree(tiny_run, folder.path)
+    assert folder.trust() is not None
+    state, _ = load_tensors(folder.weights)
+    save_tensors(folder.weights, {name: 2 * tensor for name, tensor in state.items()})
+    assert folder.trust() is None
+    assert folder.state == "finished"
 
 
 def test_damage_is_found(tiny_run, tmp_path):

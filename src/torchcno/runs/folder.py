@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
@@ -426,17 +427,22 @@ class RunFolder(TrainingFolder):
         write_arrays(arrays, self.examples_file)
 
     def trust(self) -> Trust | None:
-        """How far to trust its predictions; None in folders of before this was kept."""
+        """How far to trust its predictions; None where that was not measured with these weights."""
         if not self.trust_file.exists():
             return None
+        arrays = read_arrays(self.trust_file)
+        digest = str(arrays.pop("weights", ""))
+        if self.weights.exists() and digest != self.hash_weights():
+            return None
         try:
-            return Trust.from_arrays(read_arrays(self.trust_file))
+            return Trust.from_arrays(arrays)
         except KeyError as error:
             raise ValueError(f"{self.trust_file} lacks {error}; remove it.") from error
 
     def write_trust(self, trust: Trust) -> None:
         """Keep how far to trust the operator."""
-        write_arrays(trust.to_arrays(), self.trust_file)
+        digest = np.array(self.hash_weights())
+        write_arrays({**trust.to_arrays(), "weights": digest}, self.trust_file)
 
     def resolutions(self, name: str = "") -> ResolutionCurve | None:
         """The published error against the resolution; None where it was not measured."""
