@@ -418,7 +418,7 @@ def test_a_damaged_run_is_neither_used_nor_written_over(quick, tmp_path, in_this
         for path in whole
         if path.suffix in (".yaml", ".npz") or path.name == "result.json"
     }
-    assert len(damages) == 4
+    assert len(damages) == 5
     for path, rest in [*damages.items(), (job.folder / "result.json", b"{}")]:
         path.write_bytes(rest)
         (outcome,) = run_jobs([job], parallel=1)
