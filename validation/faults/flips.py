@@ -3,6 +3,7 @@
 import pickle
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from torchcno.runs.half import halved
 from torchcno.runs.hub import write_hub
 from torchcno.runs.own import keep_fields
 from torchcno.training.checkpoint import load_tensors, save_tensors
+from torchcno.training.folder import TrainingFolder
 
 SAMPLES = Samples.of(Poisson(K=4), "val", 24, samples=3)
 TRAJECTORIES = Samples.of(NavierStokes(), "val", 24, samples=3, times=(0.0, 0.5, 1.0))
@@ -29,7 +31,7 @@ TRAJECTORIES = Samples.of(NavierStokes(), "val", 24, samples=3, times=(0.0, 0.5,
 def flip_bits(scene: Scene, kind: str, tries: int) -> Count:
     """Flip `tries` random bits of a kind of file, one at a time."""
     count, draw = Count(f"flipped bit: {kind}"), random.Random(kind)
-    folder = scene.copy(f"flips-{kind}".replace(" ", "-"))
+    folder = replace(scene, work=WORK_OF.get(kind, scene.work)).copy("flips")
     path, read = KINDS[kind](folder)
     whole, expected = path.read_bytes(), pickle.dumps(read())
     # Half of them in the first kilobytes, where most formats say what they hold.
@@ -70,13 +72,13 @@ def _weights(folder: Path) -> tuple[Path, Callable[[], Any]]:
 
 def _checkpoint(folder: Path) -> tuple[Path, Callable[[], Any]]:
     run = RunFolder(folder)
+    return run.checkpoint, lambda: _checkpoint_of(run)
 
-    def read() -> Any:
-        saved = run.load()
-        assert saved is not None
-        return _plain(saved[0]), saved[1]
 
-    return run.checkpoint, read
+def _checkpoint_of(training: TrainingFolder) -> Any:
+    saved = training.load()
+    assert saved is not None
+    return _plain(saved[0]), saved[1]
 
 
 def _export(folder: Path) -> tuple[Path, Callable[[], Any]]:
@@ -132,6 +134,31 @@ def _examples(folder: Path) -> tuple[Path, Callable[[], Any]]:
     return run.examples_file, read
 
 
+def _trust(folder: Path) -> tuple[Path, Callable[[], Any]]:
+    run = RunFolder(folder)
+
+    def read() -> Any:
+        trust = run.trust()
+        return None if trust is None else trust.to_arrays()
+
+    return run.trust_file, read
+
+
+def _member(folder: Path) -> tuple[Path, Callable[[], Any]]:
+    member = RunFolder(folder).trainings(2)[1]
+    return member.checkpoint, lambda: _checkpoint_of(member)
+
+
+def _member_rows(folder: Path) -> tuple[Path, Callable[[], Any]]:
+    run = RunFolder(folder)
+    return run.trainings(2)[1].metrics, run.rows
+
+
+def _kept_paths(folder: Path) -> tuple[Path, Callable[[], Any]]:
+    run = RunFolder(folder)
+    return run.data_file, lambda: _plain(load_tensors(run.data_file)[0])
+
+
 def _checksums(folder: Path) -> tuple[Path, Callable[[], Any]]:
     run = RunFolder(folder)
     return folder / "checksums.jsonl", lambda: [run.config().to_tree(), run.result()]
@@ -174,6 +201,13 @@ IN_C = (
     "data file",
     "data file of trajectories",
 )  # whose reader may crash: in a process of its own each time
+WORK_OF = {  # the kind of run that a file is of, where it is no plain one
+    **dict.fromkeys(
+        ("weights of an ensemble", "checkpoint of a member", "metrics.jsonl of a member",
+         "model.json of an ensemble"), "ensemble"
+    ),
+    **dict.fromkeys(("weights of an evolution", "copy of own trajectories"), "trajectories"),
+}  # fmt: skip
 KINDS: dict[str, Callable[[Path], tuple[Path, Callable[[], Any]]]] = {
     "weights": _weights,
     "checkpoint": _checkpoint,
@@ -186,6 +220,13 @@ KINDS: dict[str, Callable[[Path], tuple[Path, Callable[[], Any]]]] = {
     "metrics.jsonl": _rows,
     "errors.npz": _errors,
     "examples.npz": _examples,
+    "trust.npz": _trust,
+    "weights of an ensemble": _weights,
+    "checkpoint of a member": _member,
+    "metrics.jsonl of a member": _member_rows,
+    "model.json of an ensemble": _model,
+    "weights of an evolution": _weights,
+    "copy of own trajectories": _kept_paths,
     "checksums.jsonl": _checksums,
     "data file": _data_of(SAMPLES),
     "data file of trajectories": _data_of(TRAJECTORIES),

@@ -17,12 +17,13 @@ from typing import Any
 import torch
 
 from torchcno.data.fields import Fields
+from torchcno.data.trajectories import Trajectories
 from torchcno.grids import Grid
 from torchcno.models.ffnn import FFNN
 from torchcno.problems.poisson import Poisson
 from torchcno.runs.config import RunConfig
 from torchcno.runs.folder import RunFolder
-from torchcno.runs.train import train_on, train_run
+from torchcno.runs.train import Watch, train, train_on, train_run
 from torchcno.training import Hardware
 from torchcno.training.checkpoint import load_tensors
 
@@ -219,15 +220,34 @@ def _train_benchmark(scene: Scene, folder: Path) -> None:
 
 
 def _train_own(scene: Scene, folder: Path) -> None:
-    """Fields in memory, of which the folder keeps a copy."""
-    draw = torch.Generator().manual_seed(0)
-    u = torch.rand(12, 1, 8, 8, generator=draw)
+    """Fields in memory, of which the folder keeps a copy, and a network of the user's own."""
+    u = torch.rand(12, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     fields = Fields(u, 1 + u.flip(-1), Grid((8, 8), "periodic"))
     torch.manual_seed(0)
     network = FFNN(FFNN.Config(size=(8, 8), layers=2, width=8))
-    recipe = replace(scene.config.train, samples=None, augmentation="none")
-    cpu = Hardware(accelerator="cpu")
-    train_on(network, fields[:8], fields[8:], folder, recipe=recipe, hardware=cpu, resume=True)
+    train_on(network, fields[:8], fields[8:], folder, **_own_way(scene))
+
+
+def _train_ensemble(scene: Scene, folder: Path) -> None:
+    """Two members, each with a training of its own in the folder."""
+    u = torch.rand(12, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    fields = Fields(u, 1 + u.flip(-1), Grid((8, 8), "periodic"))
+    way = _own_way(scene) | {"members": 2, "layers": 2, "width": 8}
+    train("ffnn", fields[:8], fields[8:], folder, watch=Watch(), **way)
+
+
+def _train_evolution(scene: Scene, folder: Path) -> None:
+    """Steps of trajectories, of which the folder keeps a copy."""
+    u = torch.rand(12, 3, 1, 8, 8, generator=torch.Generator().manual_seed(2))
+    times = torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64)
+    paths = Trajectories(u, times, Grid((8, 8), "periodic"))
+    way = _own_way(scene) | {"layers": 2, "width": 8}
+    train("ffnn", paths[:8], paths[8:], folder, watch=Watch(), **way)
+
+
+def _own_way(scene: Scene) -> dict[str, Any]:
+    recipe = replace(scene.config.train, samples=None, augmentation="none", normalization=None)
+    return {"recipe": recipe, "hardware": Hardware(accelerator="cpu"), "resume": True}
 
 
 # What brings the run in a folder to its end, whatever part of it is done. A new kind of run folder
@@ -235,6 +255,8 @@ def _train_own(scene: Scene, folder: Path) -> None:
 WORKS: dict[str, Callable[[Scene, Path], None]] = {
     "run": _train_benchmark,
     "own data": _train_own,
+    "ensemble": _train_ensemble,
+    "trajectories": _train_evolution,
 }
 
 
@@ -280,7 +302,6 @@ def make_scene(home: Path) -> Scene:
 
 def _stop_after(scene: Scene, folder: Path, epochs: int) -> None:
     """Train, and stop with the state saved after some epochs."""
-    from torchcno.runs.train import Watch
     from torchcno.training import Interrupted
 
     def stop(epoch: Any) -> None:

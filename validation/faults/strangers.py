@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 import h5netcdf
 import numpy as np
-from validation.faults.scene import Count, Scene, in_child, remove
+from validation.faults.scene import WORKS, Count, Scene, in_child, remove
 
 from torchcno.data import files
 from torchcno.data.generate import Work, generate
@@ -48,10 +48,13 @@ def follow_links(scene: Scene) -> Count:
     for name in (
         *(".lock", ".lock-owner", "metrics.jsonl", "model.safetensors", "config.yaml"),
         *("model.json", "checksums.jsonl", "result.json", "errors.npz", "examples.npz", "log.txt"),
-        *("stop", "checkpoint", "checkpoint/state.safetensors", "tensorboard"),
+        *("stop", "checkpoint", "checkpoint/state.safetensors", "tensorboard", "trust.npz"),
     ):
         act = _resume if name in ("metrics.jsonl", "checkpoint", "tensorboard") else _run_job
         _try_links(count, scene, lambda: scene.interrupted("linked"), name, act)
+    members = ("members", "members/0", "members/1/metrics.jsonl", "members/1/model.safetensors")
+    for name in (*members, "data.safetensors"):
+        _try_links(count, scene, lambda: _empty(scene), name, WORKS["ensemble"])
     partial = str(in_child(lambda: _partial_name(scene)).value)
     inside = (".lock", "00000000.npz", "00000000.writing.npz", "complete.nc")
     for name in (partial, "poisson-val-24.nc", *(f"{partial}/{name}" for name in inside)):
@@ -86,7 +89,7 @@ def _try_links(
         elif kind == "folder":
             target.mkdir()
         remove(link)
-        link.parent.mkdir(exist_ok=True)
+        link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(target)
         before = _picture(outside)
         ending = in_child(lambda act=act, folder=folder: act(scene, folder))

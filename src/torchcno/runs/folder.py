@@ -187,8 +187,8 @@ class RunFolder(TrainingFolder):
         self.refuse_strangers()
         with locked(self.path, wait):
             # What a kill left of files that only the holder of the lock writes.
-            for file in (self.config_file, self.model_file, self.result_file, self.errors_file,
-                         self.examples_file, self.trust_file, self.data_file,
+            for file in (self.config_file, self.model_file, self.weights, self.result_file,
+                         self.errors_file, self.examples_file, self.trust_file, self.data_file,
                          self.start_file):  # fmt: skip
                 sweep(file)
             yield True
