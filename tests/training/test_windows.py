@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from torchcno.data.trajectories import Trajectories
 from torchcno.grids import Grid
-from torchcno.training import Interrupted, Recipe, fit, loop
+from torchcno.training import Hardware, Interrupted, Recipe, fit, loop
 from torchcno.training.losses import LOSSES
 from torchcno.training.propagator import Propagator, Unrolled, Window
 from torchcno.training.windows import (
@@ -238,6 +238,34 @@ def test_interrupted_training_resumes_to_the_last_bit(name, tmp_path, monkeypatc
             fit(Told(), train, val, recipe, parts)
     fit(Told(), train, val, recipe, parts, resume=True)
     assert (whole / "model.safetensors").read_bytes() == (parts / "model.safetensors").read_bytes()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["unrolled", "push-forward", "all-to-all", "direct"])
+def test_captured_steps_follow_the_eager_ones(name, tmp_path):
+    losses = {}
+    for fast in ("off", "auto"):
+        recipe = replace(RECIPES[name], noise=0.0, precision="32", fast=fast)
+        train = windows_of(recipe, decaying(6), ("time",))
+        val = Rollouts.of(decaying(3), train.propagator)
+        hardware = Hardware(accelerator="cuda")
+        seen = []
+        fit(Told(), train, val, recipe, tmp_path / fast, hardware=hardware, on_epoch=seen.append)
+        losses[fast] = [(row.train_loss, row.validation_error) for row in seen]
+    for a, b in zip(losses["off"], losses["auto"], strict=True):
+        assert a == pytest.approx(b, rel=1e-3)
+
+
+@pytest.mark.gpu
+def test_noise_is_new_in_every_captured_step(tmp_path):
+    recipe = Recipe(epochs=1, batch_size=4, noise=0.5, learning_rate=1e-12, weight_decay=0.0)
+    data = decaying(1, times=17)  # 16 windows of one trajectory, four steps
+    train = windows_of(recipe, data, ("time",))
+    rows = []
+    for seed in (0, 1):
+        fit(Told(), train, Rollouts.of(data, train.propagator), recipe, tmp_path / str(seed),
+            seed=seed, hardware=Hardware(accelerator="cuda"), on_epoch=rows.append)  # fmt: skip
+    assert rows[0].train_loss != rows[1].train_loss
 
 
 def test_another_way_through_time_is_another_run(tmp_path):

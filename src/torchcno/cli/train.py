@@ -178,6 +178,11 @@ class RunOptions:
 
         if self.config or any(names):
             word = "--config" if self.config else " ".join(filter(None, names))
+            if self.time:
+                raise ValueError(
+                    f"--time is the axis of times of your file, and {word} is for a benchmark, "
+                    "whose times are --times 0:1:0.1; leave one out."
+                )
             raise ValueError(f"{word} is for a benchmark, --inputs for your file; leave one out.")
         if self.data is None:
             raise ValueError(
