@@ -39,8 +39,10 @@ def time_run(problem: Problem, fields: Any, epochs: int, members: int, batch: Ba
     """
     config = RunConfig.resolve(problem, "cno")
     recipe = replace(config.train, epochs=epochs)
-    train = Pairs(*(torch.rand(batch.samples, 1, batch.size, batch.size) for _ in range(2)))
-    val = Pairs(*(torch.rand(recipe.batch_size, 1, batch.size, batch.size) for _ in range(2)))
+    train, val = (
+        Pairs(*(torch.rand(samples, 1, *batch.shape) for _ in range(2)))
+        for samples in (batch.samples, problem.samples["val"])
+    )
     seen: list[Epoch] = []
 
     def note(number: int, epoch: Epoch) -> None:
@@ -50,7 +52,7 @@ def time_run(problem: Problem, fields: Any, epochs: int, members: int, batch: Ba
     with tempfile.TemporaryDirectory() as home:
         crew = [
             Member(
-                build_model("cno", problem, "best", size=(batch.size, batch.size), **fields),
+                build_model("cno", problem, "best", size=batch.shape, **fields),
                 TrainingFolder(Path(home) / str(seed)),
                 seed,
             )
