@@ -74,7 +74,7 @@ def likely_coverage(
 class Bands:
     """What calibration samples say of the errors of a network's predictions p of v.
 
-    relative    ‖p − v‖₁ / ‖v‖₁ of each sample, over its spread, by space (`physical`, `normalized`)
+    relative    ‖p − v‖₁ / ‖v‖₁ of each sample, by space (`physical`, `normalized`)
     everywhere  max over points of |p − v| / (s m) of each sample
     points      quantiles j/1024, j = 0 …, of |p − v| / (s m) over the points of all samples
 
@@ -109,7 +109,7 @@ class Bands:
         scores = torch.where(within, scores, 0.0)
         return cls(
             scale.float().cpu(),
-            {space: (one.double().cpu() / m.cpu()).float() for space, one in relative.items()},
+            {space: one.float().cpu() for space, one in relative.items()},
             scores.amax(1).float().cpu(),
             pooled_quantiles(scores, within).float().cpu(),
         )

@@ -77,7 +77,7 @@ class Trust:
             value,
             bands.factor_pointwise(confidence) * shape,
             bands.factor_everywhere(confidence) * shape,
-            (bands.bound_relative(confidence) * m).float(),
+            torch.full((len(value),), bands.bound_relative(confidence)),
             confidence,
         )
 
