@@ -46,7 +46,7 @@ from torchcno.runs.operator import pick_device
 from torchcno.runs.presets import training_row
 from torchcno.runs.rollout import EvolutionOperator
 from torchcno.runs.rollout_errors import solve_at_cost, timed
-from torchcno.training import Hardware, Recipe
+from torchcno.training import Diverged, Hardware, Recipe
 from torchcno.training.hardware import device_name
 
 MODELS = ("cno", "fno", "unet")
@@ -379,7 +379,10 @@ def run_study(arguments: argparse.Namespace) -> None:
         if left <= 0 or (alike and statistics.median(alike) > left):
             print(f"{run.key}: left out, {left:.0f} s are left of the budget", flush=True)
             continue
-        train_one(run, found[run.problem], arguments, truths[run.problem])
+        try:
+            train_one(run, found[run.problem], arguments, truths[run.problem])
+        except Diverged as error:
+            print(f"{run.key}: {error}", flush=True)
     for name, study in found.items():
         measure_others(name, study, arguments, truths[name])
 
