@@ -42,7 +42,7 @@ docs: setup  # the site, in build/docs/site; warnings and dead links are errors
 	$(BIN)/python tools/build_docs.py
 
 pages: setup  # run the code of the pages, and write what it prints and draws
-	$(BIN)/python tools/run_page.py docs/index.md docs/tutorials/*.md docs/concepts/*.md
+	$(BIN)/python tools/run_page.py docs/index.md docs/time.md docs/tutorials/*.md docs/concepts/*.md
 	$(BIN)/python tools/draw_notes.py
 
 report: setup

@@ -116,6 +116,7 @@ RUN = {  # pages that show what their code prints
 
 
 @pytest.mark.usefixtures("as_outside_tests")  # as a reader runs it
+@pytest.mark.timeout(600)  # that of clusters starts processes
 @pytest.mark.parametrize("page", RUN)
 def test_tutorials_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -126,7 +127,7 @@ def test_tutorials_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert all(verdict is None or verdict.beats for verdict in read_verdicts(tmp_path).values())
     shown = [target for target in PICTURE.findall(text) if not target.startswith("../")]
     if page != "index.md":
-        assert all((tmp_path / Path(target).name).exists() for target in shown), "drawn by the page"
+        assert all(list(tmp_path.rglob(Path(target).name)) for target in shown), "drawn by the page"
 
 
 @pytest.mark.usefixtures("as_outside_tests")  # as a reader runs it

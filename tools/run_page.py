@@ -4,8 +4,8 @@
 
 A block ```python is Python, with one namespace per page. A block ```sh is commands of `cno`, one a
 line. A block ```output under either holds what it printed, and is written anew. A picture that the
-code saves as NAME.png is copied to where the page shows it, `![…](pictures/NAME.png)`. Everything
-runs in an empty folder. The tests run the same pages, and leave the files alone.
+code saves as NAME.png, in any folder, is copied to where the page shows it: `![…](pictures/NAME.png)`.
+Everything runs in an empty folder. The tests run the same pages, and leave the files alone.
 """
 
 import contextlib
@@ -65,9 +65,9 @@ def renew_page(path: Path) -> None:
         try:
             _, text = run_page(path)
             for target in PICTURE.findall(text):
-                if Path(Path(target).name).exists():
+                for drawn in Path().rglob(Path(target).name):
                     (path.parent / target).parent.mkdir(exist_ok=True)
-                    shutil.copyfile(Path(target).name, path.parent / target)
+                    shutil.copyfile(drawn, path.parent / target)
         finally:
             os.chdir(here)
     path.write_text(text, encoding="utf-8")
