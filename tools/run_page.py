@@ -4,7 +4,7 @@
 
 A block ```python is Python, with one namespace per page. A block ```sh is commands of `cno`, one a
 line. A block ```output under either holds what it printed, and is written anew. A picture that the
-code saves as NAME.png, in any folder, is copied to where the page shows it: `![…](pictures/NAME.png)`.
+code saves as NAME.png, in any folder, is copied to the page's `pictures/`.
 Everything runs in an empty folder. The tests run the same pages, and leave the files alone.
 """
 
