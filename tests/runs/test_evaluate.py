@@ -30,9 +30,9 @@ def test_a_run_is_evaluated_in_the_arithmetic_of_its_training(
     write_tree(tree, tmp_path / "config.yaml")
     seen, forward = [], TrainedOperator.forward
 
-    def watched(operator, u):
+    def watched(operator, u, *conditions):
         seen.append((torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32))
-        return forward(operator, u)
+        return forward(operator, u, *conditions)
 
     monkeypatch.setattr(TrainedOperator, "forward", watched)
     evaluate_run(tmp_path, ["test"], [24, 12], samples=2)
