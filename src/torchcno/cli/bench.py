@@ -37,8 +37,8 @@ def bench(
                  bfloat16, and operation by operation instead of as one graph
       sizes      the cost of a pixel of a step as the grid grows
       inference  one sample, many at once, and the solver for the same fields
-      run        a step of the CNO of best by each optimiser, whole runs of it, alone
-                 and several members together, and from start to result.json (CUDA)
+      run        a step of the CNO by best with each optimiser, whole runs of it,
+                 alone and with several members, and from start to end (CUDA)
       memory     the largest batch and the largest grids in two and three
                  dimensions, as usual and with --train.recompute (CUDA)
 

@@ -45,7 +45,7 @@ def generate(
     examples:
       cno generate poisson --split train --samples 1024 --seed 0 --out data/
       cno generate poisson --problem.K 32 --out data-k32/
-      cno generate navier-stokes --problem.components uv --times 0:1:0.1 --out flows/
+      cno generate navier-stokes --times 0:1:0.1 --out flows/
       cno generate --all --out data/
     """
     from torchcno.data.dataset import data_folder

@@ -22,14 +22,14 @@ def predict(
     *,
     out: Annotated[Path, describe("file for the predictions, .npy, .npz or .nc", metavar="FILE")],
     confidence: Annotated[
-        float | None, describe("write error bands as well, as in 0.9", "no bands")
+        float | None, describe("write error bands as well, as in 0.9", "")
     ] = None,
     correct: Annotated[
         int, describe("iterations of the solver that correct predictions: poisson, darcy")
     ] = 0,
-    plot: Annotated[Path | None, describe("draw the first samples", "no picture")] = None,
+    plot: Annotated[Path | None, describe("draw the first samples", "", "FILE")] = None,
     data: Annotated[
-        Path | None, describe("data folder to calibrate old runs from", "as in training")
+        Path | None, describe("data folder to calibrate old runs from", "as in training", "FOLDER")
     ] = None,
     batch_size: Annotated[int, describe("samples at a time")] = 32,
     device: Device = "auto",
