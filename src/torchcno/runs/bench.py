@@ -48,7 +48,8 @@ METHOD = (
     "are medians of the ratios round by round. Peak memory is that of building and of the first "
     "call, beyond what was in use before: on CUDA in tensors, on a CPU of the process. Networks "
     "see noise; products of float32 are TF32 on CUDA. Whole runs, and the largest grids and "
-    "batches, are measured once each: a run's time is the mean over its epochs but the first two."
+    "batches, are measured once each: a run's time is the mean over its epochs after the first "
+    "evaluation."
 )
 
 FUSED, BARE = Way(), Way("cno-no-filters")

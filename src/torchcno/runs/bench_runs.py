@@ -64,7 +64,9 @@ def time_run(problem: Problem, fields: Any, epochs: int, members: int, batch: Ba
             lambda: fit_together(crew, train, val, recipe, **how), batch.device
         )
     steps = batch.samples // recipe.batch_size
-    steady = seen[WARM:]
+    # The first evaluation compiles and captures, too.
+    evaluated = [epoch.validation_error is not None for epoch in seen[WARM:-1]]
+    steady = seen[WARM + (evaluated.index(True) + 1 if True in evaluated else 0) :]
     # An epoch of one of several members has its share of the seconds.
     whole = members * sum(epoch.seconds for epoch in steady)
     bare = sorted(members * epoch.seconds for epoch in steady if epoch.validation_error is None)

@@ -36,7 +36,7 @@ class Aside:
 
     def rounded(self, weight: Tensor, dtype: torch.dtype) -> Tensor:
         """`weight` as `dtype`; the first call rounds all weights."""
-        if not self._rounded:
+        if not self._rounded and self.weights:
             # As they lie: all go by one kernel.
             halves = [torch.empty_like(w, dtype=dtype) for w in self.weights]
             with torch.no_grad():
@@ -156,7 +156,7 @@ def aside(model: nn.Module) -> Iterator[None]:
     weights, counters and running means of batch norms. In a graph it runs on a stream of its own.
     """
     capturing = torch.cuda.is_current_stream_capturing()
-    weights = [w for w in model.parameters() if w.ndim == 4]
+    weights = [w for w in model.parameters() if w.ndim > 2 and w.is_floating_point()]
     beside = Aside(_forked() if capturing else None, weights)
     token = _ASIDE.set(beside)
     try:
