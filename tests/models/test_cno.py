@@ -9,6 +9,7 @@ import torch
 from torchcno.models.cno import (
     CNO,
     CNOConfig,
+    fourier_features,
 )
 from torchcno.operators import Activation, Convolution, Ideal, Nearest, WindowedSinc
 from torchcno.runs.plain import from_plain, to_plain
@@ -365,3 +366,34 @@ class TestChannel:
         v = model(resample(fine, self.config.size, self.config.layout))
         expected = resample(v, (31, 64), self.config.layout)
         torch.testing.assert_close(model(fine), expected)
+
+
+@pytest.mark.parametrize("size", [(16,), (16, 8), (8, 8, 8)])
+@pytest.mark.parametrize("layout", ["periodic", "inclusive", "cell-centred"])
+def test_fourier_features_are_the_waves_of_a_lattice(size, layout):
+    waves = fourier_features(size, layout, 1)
+    assert len(waves) == 3 ** len(size) - 1
+    if layout == "periodic":  # orthogonal, and of one size
+        flat = waves.flatten(1)
+        gram = flat @ flat.T / flat.shape[1]
+        torch.testing.assert_close(gram, 0.5 * torch.eye(len(waves), dtype=torch.float64))
+
+
+def test_fourier_features_tell_places_apart():
+    """Without them a periodic CNO commutes with steps of its coarsest grid; with them it does not.
+
+    On a finer grid the network is still the same operator, and weights have the names of before.
+    """
+    periodic = replace(SMALL, layout="periodic")
+    plain, told = network(periodic), network(replace(periodic, fourier_features=1))
+    assert plain.state_dict().keys() == told.state_dict().keys()
+    u = resample(torch.randn(1, 1, 15, 15, dtype=torch.float64), (16, 16), "periodic")
+
+    def departure(model):
+        moved = model(u.roll(4, -1)) - model(u).roll(4, -1)
+        return float((moved.norm() / model(u).norm()).detach())
+
+    assert departure(plain) < 1e-12
+    assert departure(told) > 1e-3
+    finer = told(resample(u, (32, 32), "periodic"))
+    torch.testing.assert_close(finer, resample(told(u), (32, 32), "periodic"))

@@ -1,6 +1,6 @@
 """Proposition 2.1 on trained networks: aliasing against N_σ and against the filter.
 
-    python validation/theory/equivalence.py [--samples 4] [--out results/theory]
+    python -m validation.theory.equivalence [--samples 4] [--out results/theory]
 
 A CNO between band-limited functions is one operator on every grid if its filters are ideal and σ
 keeps within the band that N_σ opens. Networks are trained with windowed sincs and N_σ = 2. Here the

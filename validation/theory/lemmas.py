@@ -1,6 +1,6 @@
 """Lemmas A.1 and A.2: how fast band-limited functions approximate functions, and operators.
 
-    python validation/theory/lemmas.py [--out results/theory]
+    python -m validation.theory.lemmas [--out results/theory]
 
 With P_w the projection on the modes |k|∞ ≤ w of the torus, or the interpolation in 2w + 1 points,
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.grids import Layout, Layouts, layout_of_axes, shortened
+from torchcno.grids import Layout, Layouts, layout_of_axes, shortened, unit_positions
 from torchcno.models.inputs import CONDITIONING, axes, check_fields
 from torchcno.operators import Branch, lay_channels_last, recompute
 from torchcno.operators.activation import Activation, PointwiseActivation
@@ -37,7 +37,7 @@ NORMS: dict[str, Callable[[int, int], nn.Module]] = {  # of a dimension and a nu
 _PAPER_FILTER = WindowedSinc(taps=6, half_width=0.8, cutoff=2.0001)
 # What the authors' implementation does not let one choose: it has our defaults.
 _CLASSIC = {"filter", "activation_upsampling", "boundary", "activation", "norm", "kernel_size",
-            "lift_width", "conditioning"}  # fmt: skip
+            "lift_width", "fourier_features", "conditioning"}  # fmt: skip
 
 
 Size = tuple[int, ...]  # points per axis
@@ -111,6 +111,9 @@ class CNOConfig(Pyramid):
     norm: str = option("batch", "normalisation after a convolution", choices=NORMS)
     kernel_size: int = option(3, "points per axis of a convolution's kernel, odd (k)", least=1)
     lift_width: int = option(64, "channels inside the lifting and the projection", least=1)
+    fourier_features: int = option(
+        0, "waves up to this wavenumber as further input channels, which tell places (K)", least=0
+    )
     conditioning: tuple[str, ...] = option((), CONDITIONING)
 
     def __post_init__(self) -> None:
@@ -278,15 +281,21 @@ class CNO(OperatorUNet):
 
     with ⊕ the concatenation of channels. On another resolution than its computational grid the
     model goes through the change of representation, Eq. (changeofbasis), and back to the input's.
-    Where the configuration has scalars, they scale and shift the channels after each norm.
+    Where the configuration has scalars, they scale and shift the channels after each norm. Where it
+    has Fourier features, the lifting reads u ⊕ (cos 2πk·x, sin 2πk·x), 0 < |k|∞ ≤ K: the encoder of
+    Theorem 3.1, for equations that know places by more than their input.
     """
 
     Config: ClassVar[type[CNOConfig]] = CNOConfig
     HALF_FIELDS: ClassVar = True  # fields in float16 cost it no accuracy (docs/performance.md)
+    waves: Tensor  # the Fourier features on the computational grid: (feature, *size)
 
     def __init__(self, config: CNOConfig) -> None:
-        super().__init__(config, _parts(config), (config.in_channels, config.out_channels))
+        waves = fourier_features(config.size, config.layout, config.fourier_features)
+        read = config.in_channels + len(waves)
+        super().__init__(config, _parts(config), (read, config.out_channels))
         self.config = config
+        self.register_buffer("waves", waves.float(), persistent=False)
         if config.conditioning:
             self.conditioner = Conditioner(len(config.conditioning), self._widths())
         lay_channels_last(self)  # where it is faster (results/bench-cpu.json)
@@ -332,6 +341,8 @@ class CNO(OperatorUNet):
         self, u: Float[Tensor, "batch in_channel *size"], modulations: Modulations | None = None
     ) -> Float[Tensor, "batch out_channel *out_size"]:
         """The network itself, on fields of `config.size`."""
+        if len(self.waves):
+            u = torch.cat([u, self.waves.to(u).expand(len(u), *self.waves.shape)], dim=1)
         x = self.lift(u)
         across = []
         for encoder, skip, expansion in zip(self.encoder, self.skip, self.expansion, strict=False):
@@ -343,6 +354,19 @@ class CNO(OperatorUNet):
             y = self.decoder[level](self.invariant[level](y, modulations), modulations)
             y = torch.cat([y, across[level].result()], dim=1)
         return self.project(y)
+
+
+def fourier_features(size: Size, layout: Layouts, K: int) -> Float[Tensor, " feature *space"]:
+    """cos 2πk·x and sin 2πk·x on a grid of the unit box, one wave k of ±k, 0 < |k|∞ ≤ K.
+
+    Section 3 and SM, proof of Theorem 3.1: (2K + 1)^d − 1 functions in d dimensions.
+    """
+    places = layout_of_axes(layout, len(size))
+    axes = [unit_positions(n, where) for n, where in zip(size, places, strict=True)]
+    x = torch.stack(torch.meshgrid(*axes, indexing="ij"))
+    k = torch.cartesian_prod(*[torch.arange(-K, K + 1)] * len(size)).view(-1, len(size))
+    phase = 2 * torch.pi * torch.tensordot(k[len(k) // 2 + 1 :].to(x), x, dims=1)
+    return torch.cat([phase.cos(), phase.sin()])
 
 
 def _parts(config: CNOConfig) -> Parts:

@@ -118,6 +118,6 @@ SOLVERS = Kind(
     "python benchmarks/solvers.py [--device cuda] --out {path}",
 )
 THEORY = Kind(
-    "theory/*.json", read_json, "python validation/theory/{path.stem}.py --out {path.parent}"
+    "theory/*.json", read_json, "python -m validation.theory.{path.stem} --out {path.parent}"
 )
 KINDS: tuple[Kind[Any], ...] = (AUDITS, SEARCHES, LINEAR, MODES, SOLVERS, THEORY)
