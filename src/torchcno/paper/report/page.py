@@ -7,13 +7,14 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from torchcno.disk import write_atomically, write_json
+from torchcno.paper.claims import find_claims
 from torchcno.paper.figures import all_pictures
 from torchcno.paper.figures.picture import Picture
 from torchcno.paper.findings import find
@@ -184,6 +185,7 @@ def render_block(name: str, report: Report) -> str:
         "tables": tables,
         "said": report.findings,
         "theory": report.results.theory,
+        "claims": partial(find_claims, report.results),
     }
     blocks = vars(templates().get_template("documents.md.j2").make_module(values))
     known = [*tables, *(block for block in blocks if not block.startswith("_"))]
