@@ -93,10 +93,27 @@ def _begun_cost(run: PlannedRun, folder: Path, around: float) -> Cost | None:
 
 def _cost(run: PlannedRun, around: float, rows: Sequence[Mapping[str, Any]], cluster: bool) -> Cost:
     """The cost of a run that is to be trained from the beginning."""
-    config = run.config
-    accelerator = config.hardware.accelerator
-    parameters = parameter_count(config.model, config.architecture).reals
+    accelerator = run.config.hardware.accelerator
     kind, name = _device("cuda" if cluster and accelerator == "auto" else accelerator)
+    return _cost_on(kind, name, run, around, rows)
+
+
+def estimate_on_gpu(run: PlannedRun, rows: Sequence[Mapping[str, Any]]) -> Cost:
+    """What a run takes on the GPU that most of the finished `rows` were trained on.
+
+    Whatever this machine is; at most, since a run may stop early.
+    """
+    names = [row["device"] for row in rows if row["config"] and "CPU" not in row["device"]]
+    name = max(sorted(set(names)), key=names.count, default="")
+    return _cost_on("cuda", name, run, AROUND + PROCESS, [row for row in rows if row["config"]])
+
+
+def _cost_on(
+    kind: str, name: str, run: PlannedRun, around: float, rows: Sequence[Mapping[str, Any]]
+) -> Cost:
+    """The cost of a run on a device of that kind and name."""
+    config = run.config
+    parameters = parameter_count(config.model, config.architecture).reals
     rates = [
         row["seconds_per_epoch"]
         / _work(row["config"], row["problem"], row.get("real_parameters", row["parameters"]))

@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from torchcno.disk import write_atomically, write_json
 from torchcno.paper.claims import find_claims
+from torchcno.paper.costs import estimate_on_gpu
 from torchcno.paper.figures import all_pictures
 from torchcno.paper.figures.picture import Picture
 from torchcno.paper.findings import find
@@ -55,6 +56,21 @@ class Report:
         """The studies that lack runs or measurements: study, budget, names, of how many."""
         found = self.results.missing()
         return [(study, b.name, names, count) for study, b, names, count in found if names]
+
+    @cached_property
+    def hours(self) -> dict[tuple[str, str], tuple[float, int]]:
+        """By study and budget, GPU hours that its runs still take, and how many are guessed.
+
+        A guess is by the number of parameters alone, where no run of model and problem is known.
+        """
+        rows = [record.row for record in self.results.finished.values()]
+        found = {}
+        for study, budget, runs in self.results.plan:
+            new = {run.name: run for run in runs if self.results.record(run) is None}
+            costs = [estimate_on_gpu(run, rows) for run in new.values()]
+            guesses = sum(cost.basis == "guessed" for cost in costs)
+            found[study, budget.name] = (sum(cost.seconds for cost in costs) / 3600, guesses)
+        return found
 
     @property
     def numbers(self) -> dict[str, Any]:
