@@ -120,7 +120,7 @@ def count_laws(results: Results, budget: Budget) -> Claim:
 
     def needed(problem: str, model: str) -> float | None:
         law = fit_law(series_errors(results, series.get((problem, model), {})))
-        return law and law.samples_for_one_percent
+        return None if law is None else law.samples_for_one_percent
 
     def case(problem: str) -> Pair | None:
         ours, theirs = (needed(problem, model) for model in ("cno", "fno"))
