@@ -53,7 +53,7 @@ def test_bands_hold_at_every_point_and_at_most_points_as_often_as_they_say():
     generator, trials, c = Generator().manual_seed(2), 300, 0.8
     all_points, most_points = [], []
     for _ in range(trials):
-        scale = error_scale(smooth_errors(generator, 20))
+        scale = error_scale([(smooth_errors(generator, 20), None)])
         known, new = smooth_errors(generator, 24), smooth_errors(generator, 20)
         bands = Bands.calibrate(known, {"physical": torch.ones(24)}, scale)
         for factor, found, enough in (
@@ -98,7 +98,7 @@ def test_points_that_do_not_count_do_not_matter():
 
 def test_bands_survive_a_file():
     errors = torch.randn(12, 1, 6, 6)
-    bands = Bands.calibrate(errors, {"physical": torch.rand(12)}, error_scale(errors))
+    bands = Bands.calibrate(errors, {"physical": torch.rand(12)}, error_scale([(errors, None)]))
     again = Bands.from_arrays(bands.to_arrays())
     assert again.factor_everywhere(0.9) == bands.factor_everywhere(0.9)
     assert again.factor_pointwise(0.9) == bands.factor_pointwise(0.9)

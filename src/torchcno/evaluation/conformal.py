@@ -10,7 +10,7 @@ that set follows Beta(k, n + 1 − k). Nothing is promised where new samples are
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -174,18 +174,21 @@ def pooled_quantiles(
     return scores.flatten()[order][at]
 
 
-def error_scale(
-    errors: Float[Tensor, "sample channel *space"],
-    counts: Bool[Tensor, "sample channel *space"] | None = None,
-) -> Field:
+def error_scale(parts: Iterable[tuple[Tensor, Tensor | None]]) -> Field:
     """The root mean square of errors at every point, and a tenth of its mean at least.
 
-    Only its shape counts: scores are taken relative to it.
+    `parts` are errors of some samples each, and where they count; None: everywhere. Only the shape
+    of the scale counts: scores are taken relative to it.
     """
-    within = torch.ones_like(errors, dtype=torch.bool) if counts is None else counts
-    within = within.expand_as(errors)
-    squares = torch.where(within, errors.double().square(), 0.0).sum(0)
-    rms = (squares / within.sum(0).clamp(min=1)).sqrt()
+    squares = counted = torch.zeros(())
+    for errors, counts in parts:
+        within = torch.ones_like(errors, dtype=torch.bool) if counts is None else counts
+        within = within.expand_as(errors)
+        squares = squares.to(errors.device) + torch.where(
+            within, errors.double().square(), 0.0
+        ).sum(0)
+        counted = counted.to(errors.device) + within.sum(0)
+    rms = (squares / counted.clamp(min=1)).sqrt()
     mean = rms.flatten(1).mean(1).reshape(-1, *[1] * (rms.ndim - 1))
     # Exact predictions have no scale: any positive one will do.
     least = torch.where(mean > 0, LEAST_SCALE * mean, torch.ones_like(mean))

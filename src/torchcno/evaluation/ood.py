@@ -34,6 +34,7 @@ LEAST_SHARE = 1e-8  # of a band: less is taken for rounding
 LEAST_DEVIATION = 0.02  # of a feature: constants of the training leave new inputs some room
 BLOCKS = {1: 8, 2: 4, 3: 2}  # per axis, by the number of axes
 TINY = 1e-12
+AT_ONCE = 32  # inputs whose features are taken at a time: memory stays small
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,8 @@ class KnownInputs:
         cls, train: Fields, val: Float[Tensor, "other channel *space"], layout: Layouts
     ) -> "KnownInputs":
         """From training inputs the statistics, from validation inputs the ranks."""
-        unit = train.double().square().transpose(0, 1).flatten(1).mean(1).sqrt().clamp(min=TINY)
+        squares = [u.double().square().flatten(2).mean(2) for u in train.split(AT_ONCE)]
+        unit = torch.cat(squares).mean(0).sqrt().clamp(min=TINY)
         shape = tuple(train.shape[2:])
         kinds = {k: Kind.of(x) for k, x in features(train, unit, shape, layout).items()}
         there = features(val, unit, shape, layout)
@@ -159,6 +161,13 @@ def features(
 
     `unit` is the size of each channel in the training, `shape` the training's grid.
     """
+    parts = [_features_at_once(some, unit, shape, layout) for some in u.split(AT_ONCE)]
+    return {kind: torch.cat([part[kind] for part in parts]) for kind in parts[0]}
+
+
+def _features_at_once(
+    u: Fields, unit: Float[Tensor, " channel"], shape: tuple[int, ...], layout: Layouts
+) -> dict[str, Float[Tensor, "sample feature"]]:
     u = u.double() / unit.double().to(u.device).reshape(-1, *[1] * (u.ndim - 2))
     flat = u.flatten(2)
     mean, deviation = flat.mean(2), flat.std(2, correction=0).clamp(min=1e-6)

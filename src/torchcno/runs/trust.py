@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from torchcno.arithmetic import arithmetic
 from torchcno.data.fields import Fields
-from torchcno.data.stored import StoredFields, in_memory
+from torchcno.data.stored import StoredFields
 from torchcno.evaluation.conformal import Bands, error_scale
 from torchcno.evaluation.errors import sample_errors
 from torchcno.evaluation.ood import KnownInputs
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from torchcno.runs.operator import TrainedOperator
 
 KNOWN = 256  # training samples whose inputs and errors are looked at
+AT_ONCE = 32  # of these at a time
 SPACES = ("physical", "normalized")  # in which relative errors are bounded
 
 
@@ -111,7 +112,7 @@ def measure_trust(
     The scale of errors over the points is that on training samples, so that it does not depend on
     `val`: the bands' guarantee needs it. Only its shape counts.
     """
-    known, layout = in_memory(train[:KNOWN]), operator.grid.layout
+    known, layout = train[:KNOWN], operator.grid.layout
 
     def errors_on(fields: Fields) -> tuple[Tensor, Tensor, Tensor | None]:
         prediction = operator.apply_to(fields.inputs)
@@ -120,15 +121,15 @@ def measure_trust(
             counts = counts.cpu().expand_as(prediction)
         return prediction, prediction.double() - fields.outputs.double().cpu(), counts
 
-    _, seen, where = errors_on(known)
-    scale = error_scale(seen, where)
+    scale = error_scale(errors_on(some)[1:] for some in known.blocks(AT_ONCE))
     prediction, errors, counts = errors_on(val)
     relative = sample_errors(prediction, val, operator.error_scaling, mask)["relative_l1"]
     spread = relative_spread(operator, val.inputs, scale)
     bands = Bands.calibrate(
         errors, {space: relative[space] for space in SPACES}, scale, counts, spread
     )
-    inputs = KnownInputs.of(known.inputs.cpu(), val.inputs.cpu(), layout)
+    seen = torch.cat([some.inputs.cpu() for some in known.blocks(AT_ONCE)])
+    inputs = KnownInputs.of(seen, val.inputs.cpu(), layout)
     return Trust(bands, inputs if spread is None else inputs.with_spread(spread))
 
 

@@ -65,8 +65,9 @@ HOW: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
 
 
 def _is_asked() -> bool:
-    compiled = torch.compiler.is_compiling() or is_traced()
-    return _RECOMPUTES.get() and torch.is_grad_enabled() and not compiled
+    if torch.compiler.is_compiling() or is_traced():
+        return False
+    return _RECOMPUTES.get() and torch.is_grad_enabled()
 
 
 @contextmanager
