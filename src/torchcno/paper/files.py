@@ -5,6 +5,7 @@ is drawn, and named with the command that makes it anew.
 """
 
 import csv
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,6 +103,11 @@ def _measured(path: Path) -> dict[str, Any]:
     return cases
 
 
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """One run, or one problem, a line."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
 AUDITS: Kind[list[RunAudit]] = Kind(
     "audit-*.json", read_audits, "cno audit RUN [RUN ...] --json {path}"
 )
@@ -120,4 +126,6 @@ SOLVERS = Kind(
 THEORY = Kind(
     "theory/*.json", read_json, "python -m validation.theory.{path.stem} --out {path.parent}"
 )
-KINDS: tuple[Kind[Any], ...] = (AUDITS, SEARCHES, LINEAR, MODES, SOLVERS, THEORY)
+TIME = Kind("time-study.jsonl", read_lines, "python validation/time_study.py --out {path}")
+TRUST = Kind("trust.jsonl", read_lines, "python validation/trust_study.py --train --out {path}")
+KINDS: tuple[Kind[Any], ...] = (AUDITS, SEARCHES, LINEAR, MODES, SOLVERS, THEORY, TIME, TRUST)

@@ -18,6 +18,7 @@ from torchcno.paper.claims import find_claims
 from torchcno.paper.costs import estimate_on_gpu
 from torchcno.paper.figures import all_pictures
 from torchcno.paper.figures.picture import Picture
+from torchcno.paper.files import TIME, TRUST
 from torchcno.paper.findings import find
 from torchcno.paper.results import Results
 from torchcno.paper.tables import Table, all_tables
@@ -202,6 +203,8 @@ def render_block(name: str, report: Report) -> str:
         "said": report.findings,
         "theory": report.results.theory,
         "claims": partial(find_claims, report.results),
+        "rollouts": report.results.only(TIME) or [],
+        "trusted": report.results.only(TRUST) or [],
     }
     blocks = vars(templates().get_template("documents.md.j2").make_module(values))
     known = [*tables, *(block for block in blocks if not block.startswith("_"))]
