@@ -42,12 +42,11 @@ from torchcno.models import count_parameters
 from torchcno.problems import Problem
 from torchcno.problems.evolution import Evolution
 from torchcno.runs.choose import choose_conditioning, choose_network, count_windows
-from torchcno.runs.operator import pick_device
 from torchcno.runs.presets import training_row
 from torchcno.runs.rollout import EvolutionOperator
 from torchcno.runs.rollout_errors import solve_at_cost, timed
 from torchcno.training import Diverged, Hardware, Recipe
-from torchcno.training.hardware import device_name
+from torchcno.training.hardware import device_name, pick_device
 
 MODELS = ("cno", "fno", "unet")
 LABELS = {"cno": "CNO", "fno": "FNO", "unet": "UNet"}
@@ -63,7 +62,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 HUGE = 1e12  # the values of a rollout that is no longer finite
 # Forward and backward passes of a step, for guesses of its time: 1 forward, 2 backward.
-PASSES = {"one-step": 3, "all-to-all": 3, "push-forward": 4, "direct": 3}
+PASSES = {"one-step": 3, "all-to-all": 3, "push-forward": 6, "direct": 3}
 
 
 @dataclass(frozen=True)
@@ -449,7 +448,10 @@ def draw(lines: Sequence[dict[str, Any]], path: Path) -> None:
                 axes.set(yscale="log", ylim=(0.7 * low, 300), title=f"{problem}, {LABELS[model]}")
                 tidy(axes, legend=False)
             row[0].set_ylabel("relative L1 error, %")
-            row[-1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
+            lines = {line.get_label(): line for axes in row for line in axes.lines}
+            named = [lines[way] for way in (*WAYS, *(o["name"] for o in others.get(problem, ())))
+                     if way in lines]  # fmt: skip
+            row[-1].legend(handles=named, loc="center left", bbox_to_anchor=(1, 0.5))
         for axes in grid[-1]:
             axes.set_xlabel("time")
     save_figure(figure, path)

@@ -79,16 +79,17 @@ class Window(NamedTuple):
     start: Float[Tensor, "batch channel *space"]
     parts: Float[Tensor, "batch step"]  # the lead times τ' of the steps
     conditions: Float[Tensor, "batch step condition"]
-    targets: Float[Tensor, "batch_and_step channel *space"]  # of the steps that are learnt
+    targets: Float[Tensor, "batch_and_step channel *space"]  # of the steps
     weights: Float[Tensor, " batch_and_step"] | None  # of their errors; None: all count the same
 
 
 class Unrolled(nn.Module):
-    """The steps of a window, one after the other, as training sees them.
+    """The steps of a window, one after the other, each compared with its target.
 
-    With gradients "all", every step is compared with its target and gradients go through all of
-    them. With "last" (push-forward), the steps before the last make its input, without gradients:
-    the network learns to go on from what it made itself.
+    With gradients "all", those of a step's error go back through all steps before it. With "last"
+    they end with the step itself: its input is taken as it is. The first step then has the loss of
+    one-step training, and each later one that of the push-forward trick: the network learns to go
+    on from what it made itself (Brandstetter, Worrall and Welling, 2022, section 3.1).
     """
 
     def __init__(
@@ -104,20 +105,17 @@ class Unrolled(nn.Module):
         self.noise = tuple(noise)
 
     def forward(self, window: Window) -> Float[Tensor, "batch_and_step channel *space"]:
-        """G(u) of the steps that are learnt, or v + w (G(u) − v) with v their targets.
+        """G(u) of the steps, or v + w (G(u) − v) with v their targets.
 
         What a loss compares with v then has w times the error.
         """
-        u, steps = self._blur(window.start), window.parts.shape[1]
-        learnt = GRADIENTS[self.gradients](steps)
-        made = []
-        for k in range(steps):
-            with torch.set_grad_enabled(torch.is_grad_enabled() and k >= min(learnt)):
-                u = self.propagator.advance(
-                    self.network, u, window.parts[:, k], window.conditions[:, k]
-                )
-            if k in learnt:
-                made.append(u)
+        u, made = self._blur(window.start), []
+        for k in range(window.parts.shape[1]):
+            before = GRADIENTS[self.gradients](u)
+            u = self.propagator.advance(
+                self.network, before, window.parts[:, k], window.conditions[:, k]
+            )
+            made.append(u)
         v, found = window.targets, torch.stack(made, dim=1).flatten(0, 1)
         if window.weights is None:
             return found
@@ -131,8 +129,8 @@ class Unrolled(nn.Module):
         return torch.cat([c + size * torch.randn_like(c) for c, size in pairs], dim=1)
 
 
-# Of so many steps of a window, those that are compared with their targets.
-GRADIENTS: dict[str, Callable[[int], range]] = {
-    "all": lambda steps: range(steps),
-    "last": lambda steps: range(steps - 1, steps),
+# The input of a step, as gradients see what made it.
+GRADIENTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "all": lambda u: u,
+    "last": torch.Tensor.detach,
 }

@@ -89,7 +89,8 @@ class Recipe:
     unroll: int = option(1, "of trajectories: steps in a row, each from the one before", above=0)
     unroll_gradients: str = option(
         "all",
-        "steps that learn: all, or last (push-forward: the steps before make its input)",
+        "gradients of a step go back through all steps before it, or the last: itself alone "
+        "(push-forward)",
         choices=GRADIENTS,
     )
     noise: float = option(

@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 from torchcno.data.trajectories import EQUAL_STEPS, Trajectories
 from torchcno.metrics import relative_l1
 from torchcno.selection import select
-from torchcno.training.propagator import GRADIENTS, TIME, Propagator, Unrolled, Window
+from torchcno.training.propagator import TIME, Propagator, Unrolled, Window
 
 Take = Callable[[Tensor, Tensor], Tensor]  # (states, their numbers) -> these states, maybe moved
 VALIDATED = 16  # times of a validation trajectory that are predicted, at most
@@ -176,7 +176,7 @@ class Windows:
     weights: Float[Tensor, "window step"] | None
     propagator: Propagator
     trajectories: int  # how many the states are of
-    gradients: str = "all"  # a name of `GRADIENTS`
+    gradients: str = "all"  # a name of `propagator.GRADIENTS`
     noise: tuple[float, ...] = ()  # deviation of noise on the start, per channel
 
     @classmethod
@@ -199,7 +199,7 @@ class Windows:
         return cls(
             scaled.states.flatten(0, 1).float(),
             Steps.of(scaled, propagator, times),
-            _weigh(scaled, times, gradients, time_weights),
+            _weigh(scaled, times, time_weights),
             propagator,
             len(scaled),
             gradients,
@@ -259,10 +259,9 @@ class Windows:
         return self.inputs.shape[1]
 
     def gather(self, batch: Int[Tensor, " batch"], take: Take) -> tuple[Window, Tensor]:
-        """The windows of a batch, and the states that its learnt steps should come to."""
+        """The windows of a batch, and the states that its steps should come to."""
         steps = self.steps.take(batch)
-        learnt = GRADIENTS[self.gradients](steps.parts.shape[1])
-        states = [take(self.inputs, steps.rows[:, k + 1]) for k in learnt]
+        states = [take(self.inputs, rows) for rows in steps.rows[:, 1:].unbind(1)]
         targets = torch.stack(states, dim=1).flatten(0, 1)
         weights = None if self.weights is None else self.weights.index_select(0, batch).flatten()
         start = take(self.inputs, steps.rows[:, 0])
@@ -354,13 +353,13 @@ class Rollouts:
 
 
 def _weigh(
-    trajectories: Trajectories, times: Tensor, gradients: str, time_weights: str
+    trajectories: Trajectories, times: Tensor, time_weights: str
 ) -> Float[Tensor, "window step"] | None:
-    """A weight for each learnt step of each window, one on average."""
+    """A weight for each step of each window, one on average."""
     choose = select(TIME_WEIGHTS, time_weights, "time_weights")
     if choose is None:
         return None
     at = trajectories.times[times]
-    since = (at[:, 1:] - at[:, :1])[:, list(GRADIENTS[gradients](times.shape[1] - 1))]
+    since = at[:, 1:] - at[:, :1]
     weights = choose(since / since.max())
     return (weights / weights.mean()).repeat(len(trajectories), 1).float()
