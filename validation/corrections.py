@@ -27,10 +27,11 @@ from torchcno.problems.navier_stokes import NavierStokes
 from torchcno.problems.problem import Problem
 from torchcno.problems.torus_flow import torus_flow
 from torchcno.runs.folder import RunFolder
-from torchcno.runs.operator import TrainedOperator, pick_device
+from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.own import load_split
 from torchcno.runs.pretrained import find_run
 from torchcno.spectral import resample
+from torchcno.training.hardware import pick_device
 
 ITERATIONS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 SHARES = (1.0, 0.5, 0.375, 0.25, 0.1875, 0.125)  # of a solver's points or steps

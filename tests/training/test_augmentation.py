@@ -15,6 +15,7 @@ from torchcno.training.augmentation import (
     move_back,
     move_by,
     odd_square_symmetry,
+    square_group,
     square_symmetry,
     translation,
 )
@@ -144,19 +145,33 @@ def test_an_average_over_a_group_is_equivariant_to_rounding(group):
     ).double()
     u = torch.rand(2, 1, 6, 6, dtype=torch.float64)
     mover, everyone = Mover(u.shape[2:], u.device, ZEROS.get(group, 0.0)), torch.arange(2)
-    v, alone = average_over_group(network, u, group), network(u)
+    v, alone = average_over_group(network, group, u), network(u)
     largest = 0.0
     for move in GROUPS[group](u.shape[2:], 1):
         numbers = torch.tensor([*chain(*move)])
         assert torch.equal(move_by(u, move, mover.zero), mover(u, everyone, numbers))
         assert torch.equal(move_back(move_by(u, move), move), u)
-        moved = average_over_group(network, mover(u, everyone, numbers), group)
+        moved = average_over_group(network, group, mover(u, everyone, numbers))
         torch.testing.assert_close(moved, mover(v, everyone, numbers), rtol=0, atol=1e-12)
         single = network(mover(u, everyone, numbers)) - mover(alone, everyone, numbers)
         largest = max(largest, float(single.detach().abs().max()))
     assert largest > 1e-3  # the network by itself has not the symmetry
 
 
+@pytest.mark.parametrize("points", [1, 3 * 36, 5 * 36, 10**9])
+def test_an_average_is_the_same_in_batches_of_any_size(monkeypatch, points):
+    u, scale = torch.rand(2, 1, 6, 6, dtype=torch.float64), torch.tensor([[2.0], [-3.0]]).double()
+
+    def network(v, rows):
+        return rows[:, :, None, None] * v.cumsum(2) * v
+
+    moves = square_group(u.shape[2:], 1)
+    alone = [move_back(network(move_by(u, move), scale), move) for move in moves]
+    monkeypatch.setattr("torchcno.training.augmentation.AT_ONCE", points)
+    averaged = average_over_group(network, "square", u, scale)
+    torch.testing.assert_close(averaged, torch.stack(alone).mean(0))
+
+
 def test_rectangles_are_not_averaged_over_the_square():
     with pytest.raises(ValueError, match="as many points along every axis"):
-        average_over_group(lambda u: u, torch.rand(1, 1, 4, 6), "square")
+        average_over_group(lambda u: u, "square", torch.rand(1, 1, 4, 6))

@@ -50,7 +50,7 @@ def bench(
     """
     from torchcno.disk import write_json
     from torchcno.runs.bench import PLANS, run_bench, select_rows
-    from torchcno.runs.operator import pick_device
+    from torchcno.training.hardware import pick_device
 
     plan = PLANS[pick_device(device).type]
     if seconds is not None:

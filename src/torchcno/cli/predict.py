@@ -57,12 +57,12 @@ def predict(
       cno predict poisson input.npy --confidence 0.9 --out bands.nc --plot bands.png
     """
     from torchcno.runs.folder import RunFolder
-    from torchcno.runs.operator import pick_device
     from torchcno.runs.own import reading_of
     from torchcno.runs.predict import WRITERS, predict_file
     from torchcno.runs.pretrained import find_run, load_pretrained
     from torchcno.runs.ranges import OutOfRange
     from torchcno.runs.trust import Prediction, calibrate
+    from torchcno.training.hardware import pick_device
 
     check_target(out, list(WRITERS))
     check_target(plot, PICTURES)

@@ -73,9 +73,9 @@ def study(
     from torchcno.paper.records import TABLE, find_recorded
     from torchcno.paper.studies import BUDGETS, STUDIES, run_study
     from torchcno.paper.studies import study as find_study
-    from torchcno.runs.operator import pick_device
     from torchcno.selection import select
     from torchcno.training import Hardware
+    from torchcno.training.hardware import pick_device
     from torchcno.training.recipe import Fast
 
     if name is None:

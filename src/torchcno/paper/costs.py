@@ -14,9 +14,8 @@ from torchcno.runs.config import read_tree
 from torchcno.runs.folder import RunFolder
 from torchcno.runs.jobs import Job, find_outcome
 from torchcno.runs.measurements import Measurement
-from torchcno.runs.operator import pick_device
 from torchcno.runs.presets import parameter_count
-from torchcno.training.hardware import device_name
+from torchcno.training.hardware import device_name, pick_device
 
 Basis = Literal["finished", "trained", "measured", "guessed", "refused"]
 

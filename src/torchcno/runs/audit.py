@@ -14,12 +14,12 @@ from torchcno.evaluation.errors import published_error
 from torchcno.evaluation.symmetries import Symmetry, find_symmetries
 from torchcno.runs.evolve import load_predicted
 from torchcno.runs.folder import RunFolder
-from torchcno.runs.operator import pick_device
 from torchcno.runs.own import present_splits
 from torchcno.runs.plain import from_plain
 from torchcno.runs.rollout import EvolutionOperator
 from torchcno.runs.sections import Subject, TrustPage, measure_page
 from torchcno.runs.trust import measure_on_data
+from torchcno.training.hardware import pick_device
 
 KNOWN = 256  # training samples by whose span inputs are known
 

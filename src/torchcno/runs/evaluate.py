@@ -21,12 +21,13 @@ from torchcno.evaluation.resolution import (
     at_resolutions,
 )
 from torchcno.runs.config import RunConfig
-from torchcno.runs.evolve import load_evolution
+from torchcno.runs.evolve import load_evolution, load_pairs
 from torchcno.runs.folder import RunFolder, load, read_config
-from torchcno.runs.operator import TrainedOperator, pick_device
-from torchcno.runs.own import load_split, present_splits
+from torchcno.runs.operator import TrainedOperator
+from torchcno.runs.own import present_splits
 from torchcno.runs.predict import write_groups
 from torchcno.runs.rollout import EvolutionOperator, Horizon
+from torchcno.training.hardware import pick_device
 
 EVALUATED = ("test", "ood")  # the splits whose errors a run's result is
 
@@ -85,15 +86,7 @@ def load_evaluated(
         found = load_evolution(config, split, samples, resolution, device=device)
         first, *_, last = found.times.tolist()
         return found.as_fields(), Horizon(operator, first, last, found.parameters).apply_to
-    fields = load_split(
-        config.problem,
-        split,
-        folder=config.data,
-        resolution=resolution,
-        samples=samples,
-        device=device,
-    )
-    return fields, operator.apply_to
+    return load_pairs(config, split, samples, device, resolution), operator.apply_to
 
 
 @dataclass(frozen=True)

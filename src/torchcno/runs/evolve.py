@@ -177,6 +177,24 @@ class EvolutionTask:
         refuse_zeros(self.judged(), "validation")
 
 
+def load_pairs(
+    config: RunConfig,
+    split: str,
+    samples: int | None,
+    device: torch.device,
+    resolution: int | None = None,
+) -> Fields:
+    """The inputs and outputs of a split, for a run without steps in time."""
+    return load_split(
+        config.problem,
+        split,
+        folder=config.data,
+        resolution=resolution or config.resolution,
+        samples=samples,
+        device=device,
+    )
+
+
 def load_predicted(
     config: RunConfig,
     operator: TrainedOperator,
@@ -189,18 +207,10 @@ def load_predicted(
 
     Of an operator that goes on in time these are states one step apart.
     """
-    resolution = resolution or config.resolution
     if isinstance(operator, EvolutionOperator):
         found = load_evolution(config, split, samples, resolution, device=device)
         return pair_steps(found, operator.propagator.longest)
-    return load_split(
-        config.problem,
-        split,
-        folder=config.data,
-        resolution=resolution,
-        samples=samples,
-        device=device,
-    )
+    return load_pairs(config, split, samples, device, resolution)
 
 
 def pair_steps(trajectories: Trajectories, lead: float) -> Fields:

@@ -27,10 +27,10 @@ from torchcno.runs.card import make_card
 from torchcno.runs.config import write_tree
 from torchcno.runs.evaluate import EVALUATED, evaluate_run
 from torchcno.runs.folder import RunFolder
-from torchcno.runs.operator import pick_device
 from torchcno.runs.trust import measure_on_data
 from torchcno.training import Hardware
 from torchcno.training.checkpoint import load_into, save_tensors
+from torchcno.training.hardware import pick_device
 
 TOLERANCE = 0.01  # of an error, by which rounding may change it
 SMALL = 10_000  # entries of a tensor that is kept as it is

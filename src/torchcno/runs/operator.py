@@ -3,7 +3,6 @@
 import copy
 import warnings
 from collections.abc import Iterable, Mapping
-from functools import partial
 from importlib.metadata import version
 from itertools import repeat
 from pathlib import Path
@@ -73,11 +72,11 @@ class TrainedOperator(nn.Module):
         scaled = self.normalization.normalize_inputs(u).to(number)
         # Networks without scalars may be foreign, and take fields alone.
         rows = as_rows(conditions, conditioning_of(self.network), u)
-        network = self.network if rows is None else partial(self.network, conditions=rows)
+        told = () if rows is None else (rows,)
         if self.symmetry is None:
-            v = network(scaled)
+            v = self.network(scaled, *told)
         else:
-            v = average_over_group(network, scaled, self.symmetry)
+            v = average_over_group(self.network, self.symmetry, scaled, *told)
         return self.normalization.denormalize_outputs(v)
 
     @overload
@@ -281,14 +280,3 @@ class TrainedOperator(nn.Module):
             **({"symmetry": self.symmetry} if self.symmetry else {}),
             **({} if self.range is None else {"range": to_plain(self.range)}),
         }
-
-
-def pick_device(name: str) -> torch.device:
-    """The device of that name; "auto" is CUDA where there is a device."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name not in ("cpu", "cuda"):
-        raise ValueError(f"unknown device {name!r}; use auto, cpu or cuda.")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError("torch sees no CUDA device here; use the device cpu.")
-    return torch.device(name)

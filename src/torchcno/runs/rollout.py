@@ -200,8 +200,8 @@ class EvolutionOperator(TrainedOperator):
         told = self.propagator.conditions_for(part, parameters)
         if self.symmetry is None:
             return self.propagator.advance(self.network, u, part, told)
-        advance = partial(self.propagator.advance, self.network, part=part, conditions=told)
-        return average_over_group(advance, u, self.symmetry)
+        advance = partial(self.propagator.advance, self.network)
+        return average_over_group(advance, self.symmetry, u, part, told)
 
     def _read(self, u: Tensor, conditions: Tensor | float | None) -> tuple[Tensor, Tensor | None]:
         """Lead times and parameters of the rows that the network is told, in physical units."""

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,10 @@ from torchcno.problems.evolution import Evolution
 from torchcno.runs.config import RunConfig
 from torchcno.runs.evolve import load_evolution
 from torchcno.runs.folder import RunFolder
-from torchcno.runs.operator import pick_device
 from torchcno.runs.own import present_splits
 from torchcno.runs.rollout import EvolutionOperator
 from torchcno.spectral import resample
+from torchcno.training.hardware import pick_device
 
 NETWORK, PERSISTENCE, LINEAR = "network", "persistence", "linear map"
 # Shares of the solver's points or steps that are tried, from the cheapest on.
@@ -210,9 +210,3 @@ def solve_coarsely(
     there = resample(seen, shape, samples.problem.layout).unflatten(0, states.shape[:2])
     name = f"solver, {' × '.join(map(str, grid.shape))} points"
     return name, there.to("cpu", truth.states.dtype), spent
-
-
-def shorten(report: RolloutReport, samples: int) -> RolloutReport:
-    """The same report with the rollouts of the first samples alone, to be drawn."""
-    few = {name: states[:samples] for name, states in report.rollouts.items()}
-    return replace(report, truth=report.truth[:samples], rollouts=few)

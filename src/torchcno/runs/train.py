@@ -42,7 +42,7 @@ from torchcno.runs.evolve import (
     make_evolution_operator,
 )
 from torchcno.runs.folder import Mode, RunFolder, load
-from torchcno.runs.operator import TrainedOperator, pick_device
+from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.own import (
     OwnData,
     OwnSet,
@@ -76,7 +76,7 @@ from torchcno.training import (
     save_tensors,
 )
 from torchcno.training.augmentation import ZEROS, contradiction
-from torchcno.training.hardware import device_name, extent, is_first_process
+from torchcno.training.hardware import device_name, extent, is_first_process, pick_device
 from torchcno.training.loop import check_batches
 from torchcno.training.pairs import refuse_zeros
 from torchcno.training.streaming import StreamedPairs, window_of

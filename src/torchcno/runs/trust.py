@@ -200,7 +200,7 @@ def calibrate(
     >>> load("runs/old").predict(u, confidence=0.9)
     """
     from torchcno.runs.folder import RunFolder
-    from torchcno.runs.operator import pick_device
+    from torchcno.training.hardware import pick_device
 
     run, where = RunFolder(folder), pick_device(device)
     trust = measure_on_data(run.operator(where, network), run.config_here(data), where)

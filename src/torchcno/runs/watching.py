@@ -16,13 +16,12 @@ from torchcno.arithmetic import FIELDS, Precision
 from torchcno.data.normalization import Normalization, describe_scaling
 from torchcno.runs.choose import describe_choice
 from torchcno.runs.config import RunConfig
-from torchcno.runs.operator import pick_device
 from torchcno.runs.own import OwnData
 from torchcno.runs.presets import is_foreign, model_class, parameter_count
 from torchcno.runs.progress import progress_bars
 from torchcno.runs.verdict import read_verdict
 from torchcno.training import Epoch
-from torchcno.training.hardware import device_name, extent, is_captured
+from torchcno.training.hardware import device_name, extent, is_captured, pick_device
 from torchcno.training.interruption import terminable
 from torchcno.training.loop import choose_precision
 

@@ -21,6 +21,7 @@ from torch import Generator, Tensor
 
 from torchcno.grids import Grid
 from torchcno.selection import select
+from torchcno.tracing import is_traced
 
 
 class Move(NamedTuple):
@@ -159,14 +160,36 @@ GROUPS: dict[str, Callable[[torch.Size, int], list[Move]]] = {
 }
 
 
+# Points of all fields that are given to a network at once, as copies of fewer: some hundred on 64².
+AT_ONCE = 2**21
+
+
 def average_over_group(
-    network: Callable[[Tensor], Tensor], u: Float[Tensor, "batch channel *space"], group: str
+    network: Callable[..., Tensor],
+    group: str,
+    u: Float[Tensor, "batch channel *space"],
+    *conditions: Shaped[Tensor, "batch ..."],
 ) -> Float[Tensor, "batch out_channel *space"]:
-    """(1/|G|) Σ_g g⁻¹ N(g u), which has every symmetry of the group `GROUPS[group]` exactly."""
+    """(1/|G|) Σ_g g⁻¹ N(g u), which has every symmetry of the group `GROUPS[group]` exactly.
+
+    N is called with the `conditions`, too, a row per sample. The moved copies of few fields go
+    through it together: one large batch takes less time than many small ones.
+    """
     moves = select(GROUPS, group, "group of symmetries")(u.shape[2:], u.shape[1])
     zero = ZEROS.get(group, 0.0)
-    predictions = [move_back(network(move_by(u, move, zero)), move, zero) for move in moves]
-    return torch.stack(predictions).mean(0)
+    together = 1  # an exported network takes batches of any size, and cannot ask for it
+    if not is_traced():
+        together = max(1, AT_ONCE // max(1, u.shape[0] * math.prod(u.shape[2:])))
+    total: Tensor | float = 0.0
+    for begin in range(0, len(moves), together):
+        some = moves[begin : begin + together]
+        copies = torch.cat([move_by(u, move, zero) for move in some])
+        found = network(copies, *(torch.cat([rows] * len(some)) for rows in conditions))
+        parts = found.split(u.shape[0])
+        for move, v in zip(some, parts, strict=True):
+            total = total + move_back(v, move, zero)
+    assert isinstance(total, Tensor)
+    return total / len(moves)
 
 
 def move_by(

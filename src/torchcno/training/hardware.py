@@ -2,19 +2,20 @@
 
 import atexit
 import ctypes
+import gc
 import os
 import platform
 from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from torchcno.selection import check_options, option
 from torchcno.training.recipe import Recipe
 
-try:
-    from lightning_fabric import Fabric
-except ImportError:  # the same package, as `lightning` carries it
-    from lightning.fabric import Fabric  # type: ignore[import-not-found, no-redef]
+T = TypeVar("T")
 
 # One of these is set where something or someone started a process on every node.
 LAUNCHED = {"SLURM_JOB_ID", "RANK", "NODE_RANK", "MASTER_ADDR"}
@@ -39,11 +40,55 @@ class Hardware:
         check_options(self)
 
 
-def launch(hardware: Hardware) -> Fabric:
+@runtime_checkable
+class Processes(Protocol):
+    """The processes of a run, of which this is one: `OneProcess`, or Lightning's Fabric."""
+
+    @property
+    def device(self) -> torch.device: ...  # noqa: D102
+    @property
+    def world_size(self) -> int: ...  # noqa: D102
+    @property
+    def global_rank(self) -> int: ...  # noqa: D102
+    @property
+    def is_global_zero(self) -> bool: ...  # noqa: D102
+    def barrier(self) -> None: ...  # noqa: D102
+    def broadcast(self, obj: T) -> T: ...  # noqa: D102
+    def all_reduce(self, data: Tensor, *, reduce_op: str) -> Any: ...  # noqa: D102
+    def setup(self, module: nn.Module, *optimizers: Optimizer) -> Any: ...  # noqa: D102
+
+
+class OneProcess:
+    """A process that trains alone. Fabric takes longer to import than some runs take to train."""
+
+    world_size, global_rank, is_global_zero = 1, 0, True
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def barrier(self) -> None:
+        """Wait for the others: there are none."""
+
+    def broadcast(self, obj: T) -> T:
+        """What the first process has."""
+        return obj
+
+    def all_reduce(self, data: Tensor, *, reduce_op: str) -> Tensor:
+        """The sum or mean over processes."""
+        return data
+
+    def setup(self, module: nn.Module, *optimizers: Optimizer) -> Any:
+        """The network and its optimisers, as all processes train them."""
+        return module, *optimizers
+
+
+def launch(hardware: Hardware) -> Processes:
     """The processes of a run: this one, or several that divide each batch.
 
     Several are started here, unless torchrun or Slurm started them already.
     """
+    if extent(hardware) == (1, 1) and not {*LAUNCHED, "SLURM_NTASKS"} & os.environ.keys():
+        return OneProcess(pick_device(hardware.accelerator))
     fabric = _fabric(hardware)
     fabric.launch()
     if fabric.world_size > 1:
@@ -60,7 +105,7 @@ def is_first_process(hardware: Hardware) -> bool:
     return extent(hardware) == (1, 1) or _fabric(hardware).is_global_zero
 
 
-def _fabric(hardware: Hardware) -> Fabric:
+def _fabric(hardware: Hardware) -> Any:
     """This process among those of a run, as the environment says which it is."""
     devices, nodes = extent(hardware)
     if nodes > 1 and not LAUNCHED & os.environ.keys():
@@ -68,6 +113,10 @@ def _fabric(hardware: Hardware) -> Fabric:
             f"{nodes} nodes, and nothing has started this process on each of them: it would wait "
             "for the others. Start it by srun or torchrun; docs/scaling.md shows how."
         )
+    try:
+        from lightning_fabric import Fabric
+    except ImportError:  # the same package, as `lightning` carries it
+        from lightning.fabric import Fabric  # type: ignore[import-not-found, no-redef]
     try:
         return Fabric(
             accelerator=hardware.accelerator,
@@ -90,6 +139,17 @@ def extent(hardware: Hardware) -> tuple[int, int]:
     return devices, int(os.environ["WORLD_SIZE"]) // devices
 
 
+def pick_device(name: str) -> torch.device:
+    """The device of that name; "auto" is CUDA where there is a device."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name not in ("cpu", "cuda"):
+        raise ValueError(f"unknown device {name!r}; use auto, cpu or cuda.")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("torch sees no CUDA device here; use the device cpu.")
+    return torch.device(name)
+
+
 def device_name(device: torch.device) -> str:
     """The device as its maker calls it, or as near as one comes."""
     if device.type == "cuda":
@@ -109,6 +169,7 @@ def _take_leave() -> None:
     gone aborts a process that had done all its work.
     """
     if torch.distributed.is_initialized():
+        gc.collect()  # networks that are wrapped for several processes hold on to the threads
         torch.distributed.destroy_process_group()
 
 

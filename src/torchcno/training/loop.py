@@ -36,8 +36,8 @@ from torchcno.training.averaging import (
 from torchcno.training.checkpoint import save_tensors
 from torchcno.training.folder import TrainingFolder
 from torchcno.training.hardware import (
-    Fabric,
     Hardware,
+    Processes,
     device_name,
     is_captured,
     launch,
@@ -309,7 +309,7 @@ class _Run:
 
     name: str  # in messages; empty: it is the only one
     number: int  # among those that are trained together
-    fabric: Fabric
+    fabric: Processes
     recipe: Recipe
     seed: int
     folder: TrainingFolder
@@ -702,7 +702,7 @@ def check_batches(recipe: Recipe, n: int, processes: int) -> None:
 
 
 def _first_state(
-    model: nn.Module, recipe: Recipe, steps_per_epoch: int, fabric: Fabric, hardware: Hardware
+    model: nn.Module, recipe: Recipe, steps_per_epoch: int, fabric: Processes, hardware: Hardware
 ) -> State:
     """The state before the first step."""
     device, several = fabric.device, fabric.world_size > 1
@@ -737,7 +737,7 @@ def _first_state(
 def _make_step(
     state: State,
     recipe: Recipe,
-    fabric: Fabric,
+    fabric: Processes,
     loss: Callable[[Tensor, Tensor], Tensor],
     teach: Callable[[nn.Module], nn.Module],
 ) -> Step:
