@@ -124,13 +124,6 @@ class KnownInputs:
         farther = len(known) - torch.searchsorted(known, there.contiguous())
         return 1 - (1 + farther.double()) / (len(known) + 1)
 
-    def farthest_kind(self, distances: Mapping[str, Tensor]) -> list[str]:
-        """Why each input is unlike the known ones: the kind with the largest part in its score."""
-        one = {k: KnownInputs({}, {k: v}, self.unit, self.shape) for k, v in self.distances.items()}
-        parts = torch.stack([known.combine(distances) for known in one.values()])
-        names = list(one)
-        return [names[i] for i in parts.argmax(0).tolist()]
-
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """For a file."""
         arrays = {"unit": self.unit, "shape": torch.tensor(self.shape)}

@@ -193,7 +193,7 @@ def read_run(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
         "group": folder.parent.name,
         **result,
         "data_version": config and config["problem"].get("version", 1),  # of its recipe
-        "config": config,
+        "config": config and {**config, "data": None},  # where they lay is no part of a result
         "weights": result.get("weights") or (run.hash_weights() if run.weights.exists() else None),
         "resolution": read_json(run.resolution_file) if RESOLUTIONS.file in measured else None,
         "measured": measured,
