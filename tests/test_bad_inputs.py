@@ -388,7 +388,7 @@ COMMANDS: list[tuple[str, str]] = [
     ("evaluate run --foo", "--foo"),
     # audit
     ("audit", "name the folder of a run"),
-    ("audit missing", "does not exist"),
+    ("audit missing", "unknown folder"),
     ("audit notes", "has no config.yaml"),
     ("audit run --threshold 0", "--threshold is 0"),
     ("audit run --threshold -1", "--threshold is -1"),
@@ -404,7 +404,7 @@ COMMANDS: list[tuple[str, str]] = [
     ("audit run --json o.txt", "ending"),
     ("audit run --plot o.txt", "ending"),
     ("audit run --symmetries --json o.json", "leave them out"),
-    ("audit missing --symmetries", "does not exist"),
+    ("audit missing --symmetries", "unknown folder"),
     # resume
     ("resume", "still to be given"),
     ("resume missing", "does not exist"),

@@ -20,6 +20,7 @@ from torchcno.runs.half import TOLERANCE
 ROOT = Path(__file__).parents[2]
 SHIPPED = pretrained.pretrained()
 MEGABYTE = 1e6
+SLOW = {"airfoil", "navier-stokes"}  # solvers that take a second or more for a sample
 
 
 @pytest.fixture
@@ -117,7 +118,7 @@ def test_every_release_has_all_but_its_weights_in_the_package():
 
 def test_shipped_weights_are_small():
     size = sum(path.stat().st_size for folder in SHIPPED.values() for path in folder.iterdir())
-    assert size <= 10 * MEGABYTE
+    assert size <= 20 * MEGABYTE
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -128,11 +129,11 @@ def test_shipped_weights_do_what_their_export_measured(name):
     for error in recorded.values():
         assert error["half"] == pytest.approx(error["full"], rel=TOLERANCE)
     samples = Samples(config.problem, "test", config.resolution)
-    fields = Fields(*samples.make(range(3)), samples.grid)
+    fields = Fields(*samples.make(range(3 if name in SLOW else 9)), samples.grid)
     errors = sample_errors(
-        operator.apply_to(fields.inputs), fields, operator.normalization, config.problem.mask
+        operator.apply_to(fields.inputs), fields, operator.error_scaling, config.problem.mask
     )
-    # Three samples' median against that of the whole test set: of that size, not equal to it.
+    # A few samples' median against that of the whole test set: of that size, not equal to it.
     median = summary(errors)["relative_l1_median_percent"]["normalized"]
     assert 0.5 < median / recorded["test"]["half"] < 2
 

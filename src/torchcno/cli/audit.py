@@ -62,8 +62,8 @@ def audit(
 
     examples:
       cno audit runs/p1
+      cno audit darcy --page trust.html
       cno audit runs/cno runs/fno runs/unet --plot audit.png --json audit.json
-      cno audit runs/p1 --page trust.html
       cno audit runs/p1 --threshold 0.05 --aliasing-only && echo alias-free enough
       cno audit runs/p1 --symmetries
     """
@@ -71,9 +71,11 @@ def audit(
     from torchcno.runs.audit import audit_report, audit_run, audit_trust, find_run_symmetries
     from torchcno.runs.evaluate import run_names
     from torchcno.runs.folder import read_config
+    from torchcno.runs.pretrained import find_run
 
     if not runs:
-        raise ValueError("name the folder of a run, or of several.")
+        raise ValueError("name the folder of a run, or of several, or a network such as poisson.")
+    runs = tuple(find_run(run) for run in runs)
     check_target(plot, PICTURES)
     check_target(json, [".json"])
     check_target(page, [".html"])

@@ -14,6 +14,7 @@ time it is loaded.
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -69,6 +70,23 @@ def pretrained() -> dict[str, Path]:
     return {
         path.name: path for path in sorted(WEIGHTS.glob("*")) if RunFolder(path).model_file.exists()
     }
+
+
+def describe_pretrained() -> list[dict[str, Any]]:
+    """What the documents say of each: its name, training samples, size and errors in percent."""
+    found = []
+    for name, path in pretrained().items():
+        folder = RunFolder(path)
+        config, errors = folder.config(), folder.description()["relative_l1_median_percent"]
+        found.append(
+            {
+                "name": name,
+                "samples": config.train.samples or config.problem.samples["train"],
+                "megabytes": folder.weights.stat().st_size / 1e6,
+                "errors": {split: error["half"] for split, error in errors.items()},
+            }
+        )
+    return found
 
 
 def releases() -> dict[str, Release]:

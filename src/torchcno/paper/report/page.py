@@ -23,6 +23,7 @@ from torchcno.paper.findings import find
 from torchcno.paper.results import Results
 from torchcno.paper.tables import Table, all_tables
 from torchcno.runs.pictures.drawing import data_uri
+from torchcno.runs.pretrained import describe_pretrained
 
 
 @dataclass(frozen=True)
@@ -205,6 +206,7 @@ def render_block(name: str, report: Report) -> str:
         "claims": partial(find_claims, report.results),
         "rollouts": report.results.only(TIME) or [],
         "trusted": report.results.only(TRUST) or [],
+        "shipped": describe_pretrained(),
     }
     blocks = vars(templates().get_template("documents.md.j2").make_module(values))
     known = [*tables, *(block for block in blocks if not block.startswith("_"))]
