@@ -1,4 +1,6 @@
 import pytest
+import torch
+from torch import Tensor
 
 from torchcno.models import MODELS
 from torchcno.problems import PROBLEMS
@@ -30,6 +32,37 @@ def test_presets_differ_in_the_boundary():
     assert model_config("cno", "navier-stokes", "best").boundary == "periodic"
     for name, problem in PROBLEMS.items():
         assert model_config("cno", name, "best").layout == problem.layout
+
+
+def shift(fields: Tensor, layout: str) -> Tensor:
+    """The fields moved by a quarter of every axis; both ends of an inclusive axis are one point."""
+    inclusive = layout == "inclusive"
+    for axis in range(2, fields.ndim):
+        ring = fields.narrow(axis, 0, fields.shape[axis] - inclusive)
+        fields = ring.roll(ring.shape[axis] // 4, axis)
+        if inclusive:
+            fields = torch.cat([fields, fields.narrow(axis, 0, 1)], axis)
+    return fields
+
+
+@pytest.mark.parametrize(
+    ("name", "cheaper"),
+    [
+        ("allen-cahn", {}),
+        ("burgers", {"N": 64, "nu": 1e-2, "T": 0.2}),
+        ("navier-stokes", {"N": 32, "T": 0.2}),
+        ("taylor-green", {"N": 8, "T": 0.1}),
+        ("vorticity", {"T": 5.0, "k_max": 15, "N": 32}),
+    ],
+)
+def test_networks_are_periodic_where_shifted_inputs_have_shifted_outputs(name, cheaper):
+    problem = PROBLEMS[name](**cheaper)
+    u = problem.sample_inputs(problem.solver_grid(32), 1, torch.Generator().manual_seed(0))
+    v = problem.solve(u)
+    difference = (problem.solve(shift(u, problem.layout)) - shift(v, problem.layout)).abs().max()
+    commutes = bool(difference < 1e-9 * v.abs().max())
+    assert problem.homogeneous == commutes
+    assert (model_config("cno", problem, "best").boundary == "periodic") == commutes
 
 
 def test_what_was_found_better_is_of_best_and_of_the_problem_itself():

@@ -34,6 +34,8 @@ class Problem(ABC):
     version: ClassVar[int] = 1
     layout: ClassVar[Layout]  # where the samples lie
     boundary: ClassVar[str]  # how the fields meet the edge: zero, periodic, even or odd
+    # Whether the equation is the same everywhere. A force that depends on x is not.
+    homogeneous: ClassVar[bool] = True
     # Symmetries of the operator, G(g u) = g G(u): names of augmentations that training may use.
     symmetries: ClassVar[tuple[str, ...]] = ()
     samples: ClassVar[Mapping[str, int]]  # the paper's number of samples per split

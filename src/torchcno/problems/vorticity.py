@@ -49,6 +49,7 @@ class Vorticity(Evolution):
     version: ClassVar = 2
     layout: ClassVar = "periodic"
     boundary: ClassVar = "periodic"
+    homogeneous: ClassVar = False  # the force has its crests in fixed places
     samples: ClassVar = {"train": 750, "val": 128, "test": 128, "ood": 128}
     ood: ClassVar = {"tau": 10.0, "scale": 2.0 * 10**3}
     input_label: ClassVar = "ω(0)"

@@ -190,11 +190,14 @@ def training_row(model: str, problem: str, preset: str) -> Mapping[str, Any]:
 def boundary_of(problem: Problem, preset: str) -> str:
     """How a convolutional operator treats the edge, by training preset.
 
-    `paper`: with zeros, as the authors' implementation. `best`: periodic where the problem is.
+    `paper`: with zeros, as the authors' implementation. `best`: periodic where the problem is and
+    no place differs from another. A periodic network gives shifted outputs for shifted inputs: it
+    cannot learn what a force in a fixed place does. Zeros beyond the edge tell it where it is.
     Networks see fields scaled to [0, 1], whose edge values are not zero: there is no odd boundary
     to honour, and reflecting an odd field evenly puts a kink on the edge.
     """
-    periodic = {"paper": False, "best": problem.boundary == "periodic"}
+    same_when_shifted = problem.boundary == "periodic" and problem.homogeneous
+    periodic = {"paper": False, "best": same_when_shifted}
     return "periodic" if select(periodic, preset, "preset") else "zero"
 
 
