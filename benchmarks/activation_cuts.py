@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from torchcno.arithmetic import FIELDS, Precision, arithmetic
-from torchcno.data.generate import available_cores
+from torchcno.data.processes import available_cores
 from torchcno.operators.activation import Activation
 from torchcno.operators.filters import WindowedSinc
 from torchcno.operators.fused import choice, kernels, row_plans
