@@ -29,7 +29,7 @@ from torch import Generator, Tensor
 
 from torchcno.disk import write_json
 from torchcno.metrics import relative_l2
-from torchcno.models.cno import Perceptron
+from torchcno.models.operator_unet import Perceptron
 from torchcno.operators.activation import Activation
 from torchcno.operators.convolution import Convolution
 from torchcno.operators.filters import Ideal

@@ -1,6 +1,6 @@
 """The Convolutional Neural Operator: an operator U-Net on band-limited functions."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, get_args
@@ -11,18 +11,11 @@ from torch import Tensor, nn
 
 from torchcno.grids import Layout, Layouts, layout_of_axes, shortened, unit_positions
 from torchcno.models.inputs import CONDITIONING, axes, check_fields
-from torchcno.operators import Branch, lay_channels_last, recompute
+from torchcno.models.operator_unet import OperatorUNet, Parts, Pyramid, Size
+from torchcno.operators import Branch, lay_channels_last
 from torchcno.operators.activation import Activation, PointwiseActivation
-from torchcno.operators.block import Block, compose
 from torchcno.operators.boundary import BOUNDARIES, Boundaries, boundary_of_axes
-from torchcno.operators.conditioning import (
-    Conditioner,
-    Modulation,
-    Modulations,
-    as_rows,
-    check_names,
-    draw,
-)
+from torchcno.operators.conditioning import Conditioner, Modulations, as_rows, check_names
 from torchcno.operators.convolution import Convolution
 from torchcno.operators.filters import Ideal, Nearest, WindowedSinc, filter_from
 from torchcno.operators.sigma import SIGMAS
@@ -38,41 +31,6 @@ _PAPER_FILTER = WindowedSinc(taps=6, half_width=0.8, cutoff=2.0001)
 # What the authors' implementation does not let one choose: it has our defaults.
 _CLASSIC = {"filter", "activation_upsampling", "boundary", "activation", "norm", "kernel_size",
             "lift_width", "fourier_features", "conditioning"}  # fmt: skip
-
-
-Size = tuple[int, ...]  # points per axis
-
-
-class Pyramid:
-    """Channels and grids of the levels of an operator U-Net; level 0 is the finest."""
-
-    size: Size
-    out_size: Size | None
-    levels: int
-    width: int
-    skip_blocks: int
-    neck_blocks: int
-
-    def channels(self, level: int) -> int:
-        """Channels at a level: d_e/2, d_e, 2 d_e, … 2^(M−1) d_e."""
-        return self.width * 2**level // 2
-
-    def joined_channels(self, level: int) -> int:
-        """What a level of the decoder reads: from below and from across; the lowest the neck."""
-        return self.channels(level) * (1 if level == self.levels else 2)
-
-    def sizes(self, level: int) -> tuple[int, ...]:
-        """Points per axis at a level of the encoder."""
-        return tuple(n // 2**level for n in self.size)
-
-    def out_sizes(self, level: int) -> tuple[int, ...]:
-        """Points per axis at a level of the decoder."""
-        return tuple(n // 2**level for n in self.out_size or self.size)
-
-    def check_divisible(self) -> None:
-        """Refuse sizes that cannot be halved as often as there are levels."""
-        for field in ("size", "out_size"):
-            _check_divisible(field, getattr(self, field), self.levels)
 
 
 @dataclass(frozen=True)
@@ -144,130 +102,6 @@ class CNOConfig(Pyramid):
                 f"leave that out, or use {cls.__name__}(...), which takes all fields."
             )
         return cls(**fields)
-
-
-def _check_divisible(field: str, size: tuple[int, ...] | None, levels: int) -> None:
-    step = 2**levels
-    if size is None or (min(size) > 0 and not any(n % step for n in size)):
-        return
-    below = tuple(max(n // step, 1) * step for n in size)
-    above = tuple(-(-n // step) * step if n > 0 else step for n in size)
-    fewer = next(m for m in range(levels, -1, -1) if not any(n % 2**m for n in size))
-    remedies = [*dict.fromkeys([str(below), str(above)]), *([f"levels={fewer}"] if fewer else [])]
-    raise ValueError(
-        f"{field} {size} is not divisible by 2**levels = {step}; use {' or '.join(remedies)}."
-    )
-
-
-class Residual(nn.Module):
-    """v + norm ∘ K ∘ Σ ∘ norm ∘ K (v): the (R) block."""
-
-    BLOCKS: ClassVar = (("convolution1", "norm1", "activation"), ("convolution2", "norm2", None))
-
-    def __init__(
-        self, convolutions: Sequence[Convolution], norms: Sequence[nn.Module], activation: nn.Module
-    ) -> None:
-        super().__init__()
-        self.convolution1, self.norm1, self.activation = convolutions[0], norms[0], activation
-        self.convolution2, self.norm2 = convolutions[1], norms[1]
-
-    def forward(
-        self, v: Float[Tensor, "batch channel *space"], modulations: Modulations | None = None
-    ) -> Tensor:
-        return recompute(self, self._compute, v, draw(modulations), draw(modulations))
-
-    def _compute(self, v: Tensor, first: Modulation | None, second: Modulation | None) -> Tensor:
-        inner = compose(v, self.convolution1, self.norm1, self.activation, first)
-        return v + compose(inner, self.convolution2, self.norm2, modulation=second)
-
-
-class Residuals(nn.Sequential):
-    """R ∘ … ∘ R."""
-
-    def forward(
-        self, v: Float[Tensor, "batch channel *space"], modulations: Modulations | None = None
-    ) -> Tensor:
-        for block in self:
-            v = block(v, modulations)
-        return v
-
-
-class Perceptron(nn.Module):
-    """K ∘ Σ ∘ K without normalisation: the lifting P and the projection Q."""
-
-    BLOCKS: ClassVar = (("convolution1", None, "activation"), ("convolution2", None, None))
-
-    def __init__(self, first: Convolution, activation: nn.Module, last: Convolution) -> None:
-        super().__init__()
-        self.convolution1, self.activation, self.convolution2 = first, activation, last
-
-    def forward(self, v: Float[Tensor, "batch channel *space"]) -> Tensor:
-        return recompute(self, self._compute, v)
-
-    def _compute(self, v: Tensor) -> Tensor:
-        return compose(compose(v, self.convolution1, Σ=self.activation), self.convolution2)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What the blocks of an operator U-Net are made of."""
-
-    convolution: Callable[[int, int], Convolution]  # of channels in and out
-    norm: Callable[[int, Size], nn.Module]  # of channels and points per axis
-    activation: Callable[[int, Size, Size], nn.Module]  # of channels, points in and out
-    lift_width: int
-
-    def block(self, channels: tuple[int, int], size_in: Size, size_out: Size) -> Block:
-        """Σ ∘ norm ∘ K."""
-        return Block(
-            self.convolution(*channels),
-            self.norm(channels[1], size_in),
-            self.activation(channels[1], size_in, size_out),
-        )
-
-    def residuals(self, channels: int, size: Size, count: int) -> Residuals:
-        """`count` residual blocks."""
-        return Residuals(
-            *(
-                Residual(
-                    [self.convolution(channels, channels) for _ in range(2)],
-                    [self.norm(channels, size) for _ in range(2)],
-                    self.activation(channels, size, size),
-                )
-                for _ in range(count)
-            )
-        )
-
-    def perceptron(self, channels: tuple[int, int], size: Size) -> Perceptron:
-        """The lifting, or the projection."""
-        return Perceptron(
-            self.convolution(channels[0], self.lift_width),
-            self.activation(self.lift_width, size, size),
-            self.convolution(self.lift_width, channels[1]),
-        )
-
-
-class OperatorUNet(nn.Module):
-    """The blocks of an operator U-Net, level by level; a subclass joins them."""
-
-    def __init__(self, shape: Pyramid, parts: Parts, channels: tuple[int, int]) -> None:
-        super().__init__()
-        c, s, t, M = shape.channels, shape.sizes, shape.out_sizes, shape.levels
-        wide = [shape.joined_channels(level) for level in range(M + 1)]
-        self.lift = parts.perceptron((channels[0], c(0)), s(0))
-        self.encoder = nn.ModuleList(
-            parts.block((c(k), c(k + 1)), s(k), s(k + 1)) for k in range(M)
-        )
-        self.skip = nn.ModuleList(parts.residuals(c(k), s(k), shape.skip_blocks) for k in range(M))
-        self.neck = parts.residuals(c(M), s(M), shape.neck_blocks)
-        self.expansion = nn.ModuleList(parts.block((c(k), c(k)), s(k), t(k)) for k in range(M + 1))
-        self.invariant = nn.ModuleList(
-            parts.block((wide[k], wide[k]), t(k), t(k)) for k in range(1, M + 1)
-        )
-        self.decoder = nn.ModuleList(
-            parts.block((wide[k], c(k - 1)), t(k), t(k - 1)) for k in range(1, M + 1)
-        )
-        self.project = parts.perceptron((wide[0], channels[1]), t(0))
 
 
 class CNO(OperatorUNet):

@@ -16,8 +16,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from torchcno.models.attention import AttentionConfig, PatchAttention
-from torchcno.models.cno import OperatorUNet, Parts, Pyramid, Size
 from torchcno.models.inputs import PlaneConfig, axes, check_fields, check_size
+from torchcno.models.operator_unet import OperatorUNet, Parts, Pyramid, Size
 from torchcno.operators import Activation, Branch, Convolution, WindowedSinc
 from torchcno.operators.conditioning import Modulation, as_rows, with_constant_channels
 from torchcno.selection import option

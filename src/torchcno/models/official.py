@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchcno.models.cno import CNO, CNOConfig, Pyramid
+from torchcno.models.cno import CNO, CNOConfig
+from torchcno.models.operator_unet import Pyramid
 from torchcno.operators.filters import WindowedSinc, fir_taps
 
 _BLOCKS = {"ED_expansion": "expansion", "encoder": "encoder"}
