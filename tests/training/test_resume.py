@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from torchcno.training import Diverged, Interrupted, Pairs, fit, load_tensors, loop
+from torchcno.training import Diverged, Interrupted, Pairs, epochs, fit, load_tensors
 from torchcno.training.checkpoint import save_tensors
 from torchcno.training.interruption import stop_requests
 
@@ -102,16 +102,16 @@ def test_an_epoch_that_was_interrupted_counts_whole_and_names_its_devices(
 
     model.register_forward_pre_hook(slowly)
     arguments = small_run.data(103, 1), small_run.data(20, 2), recipe, tmp_path
-    monkeypatch.setattr(loop, "device_name", lambda device: "slow")
+    monkeypatch.setattr(epochs, "device_name", lambda device: "slow")
     with pytest.raises(Interrupted, match="epoch 1 of 2"):
         fit(model, *arguments, seed=3)
-    monkeypatch.setattr(loop, "device_name", lambda device: "fast")
+    monkeypatch.setattr(epochs, "device_name", lambda device: "fast")
     resumed = fit(small_run.network(), *arguments, seed=3, resume=True)
     first, second = (json.loads(line)["seconds"] for line in metrics(tmp_path))
     assert first >= 15 * 0.02
     assert resumed.seconds_per_epoch == pytest.approx((first + second) / 2)
     assert resumed.devices == ("slow", "fast")
-    monkeypatch.setattr(loop, "device_name", lambda device: "idle")
+    monkeypatch.setattr(epochs, "device_name", lambda device: "idle")
     assert fit(small_run.network(), *arguments, seed=3, resume=True) == resumed
 
 

@@ -8,7 +8,18 @@ import torch
 from torch import nn
 
 from torchcno.models.cno import CNO, CNOConfig
-from torchcno.training import Diverged, Fit, Interrupted, Member, Pairs, fit, fit_together, loop
+from torchcno.training import (
+    Diverged,
+    Fit,
+    Interrupted,
+    Member,
+    Pairs,
+    crew,
+    epochs,
+    fit,
+    fit_together,
+    loop,
+)
 from torchcno.training.folder import TrainingFolder
 
 SEEDS = (3, 4, 5)
@@ -54,9 +65,10 @@ def assert_same(small_run, folder, other, seeds=SEEDS):
 @pytest.fixture
 def in_step(monkeypatch):
     """Members advance step by step, as in a graph, on a CPU."""
-    monkeypatch.setattr(loop, "is_captured", lambda *_: True)
-    monkeypatch.setattr(loop, "graphed", lambda work, *_, **__: work)
-    monkeypatch.setattr(loop, "side_by_side", lambda works: [work() for work in works])
+    for module in (loop, epochs, crew):
+        monkeypatch.setattr(module, "is_captured", lambda *_: True)
+    monkeypatch.setattr(crew, "graphed", lambda work, *_, **__: work)
+    monkeypatch.setattr(crew, "side_by_side", lambda works: [work() for work in works])
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
 
 

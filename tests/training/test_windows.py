@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torchcno.data.trajectories import Trajectories
 from torchcno.grids import Grid
 from torchcno.training import Hardware, Interrupted, Recipe, fit, loop
+from torchcno.training.epochs import TrainingRun, take_rows
 from torchcno.training.losses import LOSSES
 from torchcno.training.propagator import Propagator, Unrolled, Window
 from torchcno.training.windows import (
@@ -71,7 +72,7 @@ def test_a_batch_holds_the_states_of_its_windows():
     data = decaying()
     windows = windows_of(Recipe(lead_times="all-to-all", unroll=2), data, ("time",))
     batch = torch.tensor([0, 7, len(windows) - 1])
-    window, targets = windows.gather(batch, loop.take_rows)
+    window, targets = windows.gather(batch, take_rows)
     flat = data.states.flatten(0, 1).float()
     rows = windows.steps.rows[batch]
     assert torch.equal(window.start, flat[rows[:, 0]])
@@ -218,7 +219,7 @@ def test_interrupted_training_resumes_to_the_last_bit(name, tmp_path, monkeypatc
         return len(calls) == 5
 
     with monkeypatch.context() as patched:
-        patched.setattr(loop._Run, "due", property(lambda run: False))
+        patched.setattr(TrainingRun, "due", property(lambda run: False))
         real = loop.stop_requests
 
         class Stopping:

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from torchcno.disk import make_own_folder
-from torchcno.training.loop import Epoch
+from torchcno.training.epochs import Epoch
 
 
 class EventFile:
