@@ -7,6 +7,7 @@ from torchcno.problems import PROBLEMS
 from torchcno.problems.navier_stokes import NavierStokes
 from torchcno.runs.choose import choose_network
 from torchcno.runs.presets import build_model, model_config, parameter_count, training_row
+from torchcno.training.augmentation import GROUPS
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -69,9 +70,8 @@ def test_what_was_found_better_is_of_best_and_of_the_problem_itself():
     found = {"optimizer": "muon", "augmentation": "odd-reflections"}
     assert found.items() <= training_row("cno", "navier-stokes", "best").items()
     assert training_row("cno-no-filters", "wave", "best") == training_row("cno", "wave", "best")
-    # Vorticity has the network of navier-stokes, and changes its sign in every mirror.
+    # Vorticity has the network of navier-stokes, and not its symmetries.
     assert training_row("cno", "vorticity", "best") == training_row("cno", "vorticity", "paper")
-    assert training_row("fno", "wave", "best") == training_row("fno", "wave", "paper")
 
 
 def test_a_problem_of_two_components_makes_models_of_two_channels():
@@ -97,10 +97,22 @@ def test_a_wrong_field_is_answered_with_the_nearest():
         build_model("cno", widht=3)
 
 
-@pytest.mark.parametrize("problem", PROBLEMS)
-def test_best_moves_batches_by_symmetries_that_the_problem_has(problem):
-    augmentation = training_row("cno", problem, "best").get("augmentation", "none")
-    assert augmentation in ("none", *PROBLEMS[problem]().symmetries)
+@pytest.mark.parametrize("model", MODELS)
+def test_best_takes_the_largest_group_that_the_problem_has(model):
+    for name, problem in PROBLEMS.items():
+        row = {"augmentation": "none", **training_row(model, name, "best")}
+        space = torch.Size(problem().grid(problem.resolution).shape)
+        channels = max(problem().channels)
+        sizes = {key: len(group(space, channels)) for key, group in GROUPS.items()
+                 if key in problem().symmetries}  # fmt: skip
+        assert sizes.get(row["augmentation"], 1) == max(sizes.values(), default=1)
+        assert row.get("symmetric_predictions", False) == bool(sizes)
+
+
+def test_a_wind_off_the_diagonal_takes_the_symmetry_from_the_recipe():
+    problem = PROBLEMS["smooth-transport"](velocity=(0.2, 0.1))
+    assert "augmentation" not in training_row("fno", problem, "best")
+    assert training_row("fno", "smooth-transport", "best")["augmentation"] == "exchange"
 
 
 @pytest.mark.parametrize("model", ["cno", "fno", "unet"])

@@ -108,7 +108,7 @@ class RunConfig:
             model=model,
             architecture=model_config(model, problem, preset, size=size),
             train=replace(
-                select(PRESETS, preset, "preset"), **training_row(model, problem.name, preset)
+                select(PRESETS, preset, "preset"), **training_row(model, problem, preset)
             ),
             preset=preset,
             resolution=resolution,

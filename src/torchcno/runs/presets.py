@@ -1,7 +1,8 @@
 """The presets: which network and which recipe a model gets for a problem.
 
 `PAPER` is the paper's tables of selected hyper-parameters, a block per model and a row per problem.
-`BEST` is what was found better since. A model or a problem without a row has its own defaults.
+`BEST` is what was found better since. A model or a problem without a row has its own defaults. What
+the preset `best` takes from a problem's symmetries is a rule (`follow_symmetries`), not a table.
 """
 
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from torchcno.problems import PROBLEMS
 from torchcno.problems.problem import Problem
 from torchcno.runs.plain import check_key
 from torchcno.selection import select
+from torchcno.training.augmentation import GROUPS, ZEROS
 
 
 class Row(NamedTuple):
@@ -135,25 +137,20 @@ ALWAYS: dict[str, dict[str, Any]] = {
     "galerkin-transformer": {"loss": "weighted-l2", "schedule": "one-cycle", "patience": None},
 }
 
-# What runs on an H200 found better than the paper's numbers (docs/training.md). Fields are scaled
-# so that zero stays zero, batches are moved by the problem's symmetries, and predictions are
-# averaged over them. Batch norm keeps its statistics in the second half, but on navier-stokes.
-_FOUND = {"optimizer": "muon", "learning_rate": 4e-3, "normalization": "symmetric",
-          "symmetric_predictions": True}
+# What runs found better than the paper's numbers for one network (docs/training.md), beside what
+# follows from the problem's symmetries. Batch norm keeps its statistics in the second half, but on
+# navier-stokes.
+_FOUND = {"optimizer": "muon", "learning_rate": 4e-3}
 _HELD = {**_FOUND, "frozen_statistics": 0.5}
 BEST: dict[tuple[str, str], dict[str, Any]] = {
-    ("poisson", "cno"):                 {**_HELD, "augmentation": "odd-square"},
-    ("wave", "cno"):                    {**_HELD, "augmentation": "odd-square"},
-    ("smooth-transport", "cno"):        {**_HELD, "augmentation": "exchange"},
-    ("discontinuous-transport", "cno"): {**_HELD, "augmentation": "exchange"},
-    ("allen-cahn", "cno"):              {**_HELD, "augmentation": "odd-square",
-                                         "weight_decay": 0.1},
-    ("navier-stokes", "cno"):           {**_FOUND, "augmentation": "odd-reflections",
-                                         "epochs": 200},
-    ("darcy", "cno"):                   {**_HELD, "augmentation": "square"},
-    # No symmetry, and no scaling: densities and masks are seen as they are.
-    ("airfoil", "cno"):                 {"optimizer": "muon", "learning_rate": 4e-3,
-                                         "frozen_statistics": 0.5, "epochs": 200},
+    ("poisson", "cno"):                 _HELD,
+    ("wave", "cno"):                    _HELD,
+    ("smooth-transport", "cno"):        _HELD,
+    ("discontinuous-transport", "cno"): _HELD,
+    ("allen-cahn", "cno"):              {**_HELD, "weight_decay": 0.1},
+    ("navier-stokes", "cno"):           {**_FOUND, "epochs": 200},
+    ("darcy", "cno"):                   _HELD,
+    ("airfoil", "cno"):                 {**_HELD, "epochs": 200},
 }
 # fmt: on
 
@@ -179,12 +176,37 @@ def paper_row(model: str, problem: str) -> Row:
     return Row(network, {**row.recipe, **ALWAYS.get(base, {})})
 
 
-def training_row(model: str, problem: str, preset: str) -> Mapping[str, Any]:
-    """What is the model's own in the recipe `preset` for `problem`."""
+def training_row(model: str, problem: str | Problem, preset: str) -> Mapping[str, Any]:
+    """What differs from the recipe `preset` for this model and problem."""
     base, _ = ABLATIONS.get(model, (model, {}))
-    # A problem that stands in for another has not its symmetries: only its own name counts here.
-    found = BEST.get((problem, base), {}) if preset == "best" else {}
-    return {**paper_row(model, problem).recipe, **found}
+    problem = build_problem(problem)
+    row = paper_row(model, problem.name).recipe
+    if preset != "best":
+        return row
+    # A problem that stands in for another has neither its symmetries nor what was found for it.
+    return {**row, **follow_symmetries(problem), **BEST.get((problem.name, base), {})}
+
+
+def follow_symmetries(problem: Problem) -> dict[str, Any]:
+    """What `best` makes of a problem's symmetries, for every network.
+
+    Batches are moved by the largest group that the problem has, and predictions averaged over it.
+    Fields are scaled so that zero stays zero: signs may change, and zeros beyond an edge on which
+    fields vanish make no jump.
+    """
+    space = torch.Size(problem.grid(problem.resolution).shape)
+    sizes = {
+        name: len(GROUPS[name](space, max(problem.channels)))
+        for name in problem.symmetries
+        if name in GROUPS and ZEROS.get(name, 0.0) == 0.0
+    }
+    if not sizes:
+        return {}
+    return {
+        "normalization": "symmetric",
+        "augmentation": max(sizes, key=lambda name: sizes[name]),
+        "symmetric_predictions": True,
+    }
 
 
 def boundary_of(problem: Problem, preset: str) -> str:
