@@ -1,3 +1,5 @@
+import contextlib
+import json
 import re
 import signal
 import socket
@@ -10,14 +12,37 @@ import pytest
 from torchcno.runs.pretrained import pretrained
 
 
-def test_it_serves_until_it_is_interrupted(run_folder):
-    command = [sys.executable, "-m", "torchcno.cli", "playground", str(run_folder)]
+@contextlib.contextmanager
+def playground(*runs):
+    """The address of `cno playground` while it runs; Ctrl-C ends it."""
+    command = [sys.executable, "-m", "torchcno.cli", "playground", *map(str, runs)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        (address,) = re.findall(r"http://127\.0\.0\.1:\d+/\S+/", process.stdout.readline())
-        with urllib.request.urlopen(address, timeout=20) as page:
-            assert "Poisson equation" in page.read().decode()
-        process.send_signal(signal.SIGINT)
+        try:
+            yield re.findall(r"http://127\.0\.0\.1:\d+/\S+/", process.stdout.readline())[0]
+        finally:
+            process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
+
+
+def read_page(address):
+    with urllib.request.urlopen(address, timeout=60) as page:
+        text = page.read().decode()
+    return json.loads(re.search(r'id="setup">(.*?)</script>', text)[1])
+
+
+def test_it_serves_until_it_is_interrupted(run_folder):
+    with playground(run_folder) as address:
+        assert list(read_page(address)["problems"]) == ["poisson"]
+
+
+def test_without_a_name_all_networks_of_the_package_are_offered():
+    with playground() as address:
+        setup = read_page(address)
+        assert setup["problem"] == "poisson"
+        assert setup["problems"].keys() == pretrained().keys()
+        other = read_page(f"{address}smooth-transport/")
+        assert other["problem"] == "smooth-transport"
+        assert other["problems"] == setup["problems"]
 
 
 @pytest.mark.parametrize(
@@ -25,7 +50,6 @@ def test_it_serves_until_it_is_interrupted(run_folder):
     [
         (["poison"], "did you mean 'poisson'?"),
         (["runs/nowhere"], "does not exist"),
-        (["poisson", "navier-stokes"], "give runs of one problem"),
         (["--port", "70000"], "--port is 70000"),
         (["poisson", "poisson", "--static", "page.html"], "--static takes one network"),
         (["--static", "page.txt"], "has no ending of .html"),

@@ -100,6 +100,18 @@ class Browser:
             time.sleep(pause)
         self.mouse("mouseReleased", *places[-1])
 
+    def key(self, name: str) -> None:
+        """Press a key and let it go."""
+        code = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}[name]
+        for kind in ("rawKeyDown", "keyUp"):
+            self.call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=name,
+                code=name,
+                windowsVirtualKeyCode=code,
+            )
+
     def click(self, selector: str) -> None:
         self.drag([self.middle_of(selector)])
 

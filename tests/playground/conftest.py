@@ -37,14 +37,17 @@ def untrained() -> Callable[..., Playground]:
 
 
 @contextlib.contextmanager
-def serve(playground: Playground) -> Iterator[PlaygroundServer]:
-    """A server in a thread of its own."""
-    with PlaygroundServer(playground) as server:
+def serve(playground: Playground, **others: Callable[[], Playground]) -> Iterator[PlaygroundServer]:
+    """A server in a thread of its own; `others` open playgrounds of other problems."""
+    first = playground.setup()["problem"]
+    with PlaygroundServer({first: lambda: playground, **others}) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.fixture(scope="session")

@@ -148,8 +148,7 @@ def test_sliders_change_the_grid_the_shift_and_the_constants(page):
     browser = page.browser
     for name, key in (("resolution", "ArrowRight"), ("shift", "ArrowRight"), ("K", "ArrowLeft")):
         browser.click(f"#slide-{name}")
-        browser.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=key)
-        browser.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key)
+        browser.key(key)
     page.settle()
     view = page.view()
     assert view.resolution != 24
@@ -171,10 +170,38 @@ def test_what_is_refused_is_said_and_the_page_goes_on(page):
     assert page.shown("answer 0").shape == (1, 24, 24)
 
 
+def test_another_problem_is_chosen_on_the_page(browser, small, untrained, serving):
+    other = untrained(DiscontinuousTransport())
+    browser.resize(1400, 900)
+    browser.events.clear()
+    here = f"typeof state !== 'undefined' && {SETTLED} && setup.problem === "
+    with serving(small, **{"discontinuous-transport": lambda: other}) as server:
+        browser.open(server.address)
+        browser.wait(here + "'poisson'")
+        browser.run("$('problem').focus()")
+        browser.key("ArrowDown")
+        browser.wait(here + "'discontinuous-transport'")
+        page = Page(browser, other)
+        page.draw((0.3, 0.3), (0.5, 0.4), (0.6, 0.5))
+        expected = other.answer(page.view()).fields
+        for name, field in expected.items():
+            assert np.allclose(page.shown(name), field[0].numpy(), rtol=1e-5, atol=1e-6)
+        browser.run("$('problem').focus()")
+        browser.key("ArrowUp")
+        browser.wait(here + "'poisson'")
+        assert browser.complaints() == []
+        assert all(url.startswith((server.address, "data:")) for url in browser.requests())
+        browser.open("about:blank")
+
+
+def test_one_problem_leaves_nothing_to_choose(page):
+    assert page.browser.run("$('problems').hidden")
+
+
 def test_arrow_keys_move_a_spot(page):
     before = page.scene()["rings"][-1]
     page.browser.run("$('overlay').focus()")
-    page.browser.call("Input.dispatchKeyEvent", type="keyDown", key="ArrowUp", code="ArrowUp")
+    page.browser.key("ArrowUp")
     page.settle()
     assert page.scene()["rings"][-1][1] == pytest.approx(before[1] + 0.01, abs=1e-4)
 

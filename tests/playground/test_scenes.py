@@ -1,3 +1,4 @@
+import copy
 import math
 
 import pytest
@@ -6,13 +7,15 @@ import torch
 from torchcno.data.normalization import Normalization
 from torchcno.evaluation.translation import translated
 from torchcno.grids import Grid
-from torchcno.playground.answers import Playground, View
+from torchcno.models.ensemble import Ensemble
+from torchcno.playground.answers import Playground, View, open_playground
 from torchcno.playground.scenes import EASELS, Frame, Spots
 from torchcno.problems import PROBLEMS
 from torchcno.problems.darcy import Darcy
 from torchcno.problems.poisson import Poisson
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.plain import from_plain
+from torchcno.runs.pretrained import find_run
 from torchcno.training.augmentation import GROUPS, move_back, move_by
 
 UNIT = Frame(((0.0, 1.0), (0.0, 1.0)))
@@ -104,6 +107,30 @@ def test_an_equivariant_network_has_no_doubt(small):
     doubt = Playground({"same": operator}, small.problem).doubt(view).fields["doubt 0"]
     assert doubt.abs().max() < 1e-6
     assert small.doubt(view).fields["doubt 0"].max() > 1e-4
+
+
+def test_the_doubt_of_an_ensemble_is_the_spread_of_its_members(small):
+    (operator,) = small.networks.values()
+    other = copy.deepcopy(operator.network)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter += 0.01 * torch.randn(parameter.shape)
+    both = TrainedOperator(
+        Ensemble([operator.network, other]), operator.normalization, small.grid, "cno", "poisson"
+    )
+    playground, view = Playground({"cno": both}, small.problem), View({"seed": 1}, 24)
+    inputs = playground.answer(view).fields["input"]
+    one, two = (member.apply_to(inputs) for member in both.members())
+    doubt = playground.doubt(view).fields["doubt 0"]
+    torch.testing.assert_close(doubt, (one - two).abs() / math.sqrt(2))
+
+
+def test_the_bound_on_the_page_is_the_one_that_predictions_have():
+    playground = open_playground([find_run("poisson")])
+    (operator,), (network,) = playground.networks.values(), playground.setup()["networks"]
+    inputs = playground.answer(View({"seed": 1})).fields["input"]
+    found = operator.predict(inputs, confidence=0.9)
+    assert network["bound"] == pytest.approx(float(found.relative_error))
 
 
 def test_own_data_are_drawn_around_the_middle_of_what_a_network_has_seen(small):

@@ -14,6 +14,7 @@ import torch
 from torchcno.playground import server as module
 from torchcno.playground.answers import Playground, Reply, View
 from torchcno.playground.server import MOST_BYTES, PlaygroundServer, Refusal, Worker
+from torchcno.problems.wave import Wave
 
 
 class Answer:
@@ -65,14 +66,14 @@ def test_it_listens_on_this_machine_alone(server):
 
 
 def test_addresses_cannot_be_guessed(server, small):
-    with PlaygroundServer(small) as other:
+    with PlaygroundServer({"poisson": lambda: small}) as other:
         assert other.token != server.token
     assert len(server.token) >= 32
 
 
 def test_it_ends_at_once_and_no_thread_of_it_is_left(small):
     before = set(threading.enumerate())
-    server = PlaygroundServer(small)
+    server = PlaygroundServer({"poisson": lambda: small})
     serving = threading.Thread(target=server.serve_forever)
     serving.start()
     idle = http.client.HTTPConnection(*server.server_address, timeout=60)
@@ -96,6 +97,39 @@ def test_an_answer_is_the_networks_own(server, small):
     truth = post(server, "truth", VIEW).fields["truth"]
     assert np.allclose(truth, small.truth(View({"seed": 1}, 24)).fields["truth"][0].numpy())
     assert post(server, "doubt", VIEW).fields["doubt 0"].shape == (1, 24, 24)
+
+
+def test_a_problem_is_opened_when_somebody_goes_there(small, untrained, serving):
+    other, opened = untrained(Wave(K=8)), []
+
+    def open_other() -> Playground:
+        opened.append("wave")
+        return other
+
+    with serving(small, wave=open_other) as server:
+        for name, playground in (("", small), ("poisson/", small), ("wave/", other)):
+            assert (playground is other) or not opened
+            assert ask(server, "GET", f"/{server.token}/{name}").status == 200
+            assert ask(server, "GET", f"/{server.token}/{name}page.js").status == 200
+            fields = post(server, f"{name}answer", VIEW).fields
+            expected = playground.answer(View({"seed": 1}, 24)).fields
+            for what, field in expected.items():
+                assert np.allclose(fields[what], field[0].float().numpy())
+        assert opened == ["wave"]  # once
+        for path in ("allen-cahn/", "wave/poisson/", "wave", "wave/../wave/", "/wave/"):
+            assert ask(server, "GET", f"/{server.token}/{path}").status == 404
+        assert ask(server, "GET", "/wave/").status == 403
+
+
+def test_a_problem_that_cannot_be_opened_is_told_and_the_others_stay(small, serving):
+    def fail() -> Playground:
+        raise ValueError("the weights are damaged")
+
+    with serving(small, **{"own data": fail}) as server:
+        reply = ask(server, "GET", f"/{server.token}/own%20data/")
+        assert reply.status == 500
+        assert "the weights are damaged" in reply.error
+        assert post(server, "answer", VIEW).status == 200
 
 
 def test_the_page_may_ask_its_own_server_and_no_other(server):
@@ -255,7 +289,7 @@ def test_the_queue_is_bounded(monkeypatch):
 
 def test_connections_are_bounded(small, monkeypatch):
     monkeypatch.setattr(module, "MOST_CONNECTIONS", 2)
-    with PlaygroundServer(small) as server:
+    with PlaygroundServer({"poisson": lambda: small}) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         held = [socket.create_connection(server.server_address, timeout=20) for _ in range(2)]
@@ -272,11 +306,11 @@ def test_connections_are_bounded(small, monkeypatch):
 
 
 def test_a_fault_of_ours_is_told_and_the_server_goes_on(server, small, monkeypatch):
-    def fail(self: Playground, view: View) -> Reply:
+    def fail(view: View) -> Reply:
         raise RuntimeError("the solver broke")
 
-    worker, _ = server.routes["truth"]
-    monkeypatch.setitem(server.routes, "truth", (worker, fail.__get__(small)))
+    routes = server.room("").routes
+    monkeypatch.setitem(routes, "truth", (routes["truth"][0], fail))
     reply = post(server, "truth", VIEW)
     assert reply.status == 500
     assert "the solver broke" in reply.error

@@ -1,16 +1,18 @@
 """`cno playground`: a page on which a person draws inputs and sees what networks answer."""
 
 import errno
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 from torchcno.cli.arguments import check_target, describe
 
+FIRST = "poisson"  # what is shown where nothing is named
 NAMES = "run folders, or names of networks that come with torchcno"
 
 
 def playground(
-    runs: Annotated[tuple[str, ...], describe(NAMES, "poisson")] = (),
+    runs: Annotated[tuple[str, ...], describe(NAMES, "all of these")] = (),
     /,
     *,
     port: Annotated[int, describe("port on this machine", "a free one")] = 0,
@@ -25,8 +27,9 @@ def playground(
     """Draw an input in the browser, and see the answer while you draw.
 
     The page shows the answers of one or more networks, the solver's truth, the
-    error, and how much each network doubts. It is served on this machine alone, at
-    an address with a secret token. Ctrl-C ends it.
+    error, and how much each network doubts. Networks of one problem stand side by
+    side; of several problems, one is chosen on the page. It is served on this
+    machine alone, at an address with a secret token. Ctrl-C ends it.
 
     With --static the page is one file with the network inside, for any web server.
 
@@ -36,19 +39,26 @@ def playground(
       cno playground runs/cno runs/fno runs/unet
       cno playground poisson --static playground.html
     """
-    from torchcno.runs.pretrained import find_run
+    from torchcno.runs.pretrained import find_run, pretrained
 
-    folders = [find_run(word) for word in runs or ("poisson",)]
     if static is not None:
-        write_page(folders, static, runtime)
+        write_page([find_run(word) for word in runs or (FIRST,)], static, runtime)
         return
     if not 0 <= port < 2**16:
         raise ValueError(f"--port is {port}; use 1024 to 65535, or 0 for a free one.")
-    from torchcno.playground.answers import open_playground
+    from torchcno.playground.answers import group_by_problem, open_playground
     from torchcno.playground.server import PlaygroundServer, serve
 
+    folders = [find_run(word) for word in runs or dict.fromkeys((FIRST, *pretrained()))]
+    openers = {
+        problem: partial(open_playground, some)
+        for problem, some in group_by_problem(folders).items()
+    }
+    if runs:  # what a person names is tried at once
+        opened = {problem: open_one() for problem, open_one in openers.items()}
+        openers = {problem: partial(opened.__getitem__, problem) for problem in opened}
     try:
-        server = PlaygroundServer(open_playground(folders), port)
+        server = PlaygroundServer(openers, port)
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise

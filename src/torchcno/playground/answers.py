@@ -1,10 +1,13 @@
 """What the page asks for: an input from a scene, the networks' answers, the truth, the doubt."""
 
+import contextlib
 import copy
 import json
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -13,9 +16,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from torchcno.grids import Grid
+from torchcno.models.ensemble import Ensemble
 from torchcno.playground.scenes import EASELS, MOST_SPOTS, UNKNOWN, Easel, Frame, Scene, check_range
 from torchcno.problems import PROBLEMS, Problem
 from torchcno.problems.darcy import Darcy
+from torchcno.runs.card import list_bounds
 from torchcno.runs.folder import RunFolder
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.plain import convert, from_plain
@@ -25,6 +30,7 @@ FRACTIONS = (0.375, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0)  # of the training
 COARSEST, FINEST = 16, 256
 LARGEST_SHIFT = 2.0  # grid steps
 MOST_NETWORKS = 8
+CONFIDENCE = 0.9  # of the bound on errors that the page states
 
 Plane = Float[Tensor, "batch channel y x"]
 
@@ -90,8 +96,7 @@ class Playground:
     def setup(self) -> dict[str, Any]:
         """What the page has to know before anything is drawn."""
         problem, name = self.problem, next(iter(self.networks.values())).problem
-        words = f"{name}: input ↦ output" if problem is None else str(problem.__doc__)
-        title, _, equation = words.partition("\n")[0].partition(": ")
+        title, equation = describe_problem(name)
         return {
             "problem": name,
             "title": title,
@@ -102,13 +107,15 @@ class Playground:
             "materials": [problem.low, problem.high] if isinstance(problem, Darcy) else None,
             "label": "" if problem is None else problem.input_label,
             "truth": problem is not None,
-            "doubt": self.symmetry is not None,
+            "doubt": any(self.kind_of_doubt(operator) for operator in self.networks.values()),
             "constants": [self._slider(constant) for constant in self.easel.constants],
             "networks": [
                 {
                     "name": name,
                     "model": operator.model,
                     "parameters": sum(p.numel() for p in operator.network.parameters()),
+                    "doubt": self.kind_of_doubt(operator),
+                    "bound": bound_errors(operator),
                 }
                 for name, operator in self.networks.items()
             ],
@@ -119,6 +126,12 @@ class Playground:
             "extent": [list(axis) for axis in self.grid.extent],
             "scene": self.deal(View()).words["scene"],
         }
+
+    def kind_of_doubt(self, operator: TrainedOperator) -> str | None:
+        """By what a network's doubt is measured, if by anything: its members, or symmetries."""
+        if isinstance(operator.network, Ensemble):
+            return "members"
+        return None if self.symmetry is None else "symmetry"
 
     def _slider(self, name: str) -> dict[str, Any]:
         """A constant of the problem: where the training lay, and how far the page goes."""
@@ -179,24 +192,28 @@ class Playground:
         return Reply(found)
 
     def doubt(self, view: View) -> Reply:
-        """How much an answer changes where the truth does not: the spread of g⁻¹ N(g u).
-
-        Over the symmetries g of the solution operator, a field per network.
-        """
+        """How much a network doubts: a field for each that can tell."""
         inputs = self._seen(self._problem(view), self._state(view), view.resolution).float()
-        if self.symmetry is None:
-            return Reply()
-        moves = GROUPS[self.symmetry](inputs.shape[2:], inputs.shape[1])
-        moved = torch.cat([move_by(inputs, move) for move in moves])
         found: dict[str, Plane] = {}
         for i, operator in enumerate(self.networks.values()):
-            try:
-                answers = finite(without_average(operator).apply_to(moved)).split(1)
-            except ValueError:
-                continue  # `answer` says why
-            images = [move_back(v, move) for v, move in zip(answers, moves, strict=True)]
-            found[f"doubt {i}"] = torch.cat(images).std(0, correction=0, keepdim=True)
+            kind = self.kind_of_doubt(operator)
+            if kind is None:
+                continue
+            measure = operator.spread if kind == "members" else partial(self._orbit, operator)
+            with contextlib.suppress(ValueError):  # `answer` says why
+                found[f"doubt {i}"] = finite(measure(inputs))
         return Reply(found)
+
+    def _orbit(self, operator: TrainedOperator, inputs: Plane) -> Plane:
+        """How much an answer changes where the truth does not: the spread of g⁻¹ N(g u).
+
+        Over the symmetries g of the solution operator.
+        """
+        moves = GROUPS[str(self.symmetry)](inputs.shape[2:], inputs.shape[1])
+        moved = torch.cat([move_by(inputs, move) for move in moves])
+        answers = without_average(operator).apply_to(moved).split(1)
+        images = [move_back(v, move) for v, move in zip(answers, moves, strict=True)]
+        return torch.cat(images).std(0, correction=0, keepdim=True)
 
     def _problem(self, view: View) -> Any:
         """The problem with the constants of the page."""
@@ -247,11 +264,35 @@ def finite(answer: Plane) -> Plane:
     return answer
 
 
+def bound_errors(operator: TrainedOperator) -> float | None:
+    """What nine of ten errors stay below on inputs like the training's; None: not known."""
+    known = {one["confidence"]: one["physical"] for one in list_bounds(operator)}
+    bound = known.get(CONFIDENCE, math.inf)
+    return bound if math.isfinite(bound) else None
+
+
+def describe_problem(name: str) -> tuple[str, str]:
+    """The title of a problem, and its equation."""
+    known = PROBLEMS.get(name)
+    words = f"{name}: input ↦ output" if known is None else str(known.__doc__)
+    title, _, equation = words.partition("\n")[0].partition(": ")
+    return title, equation
+
+
 def without_average(operator: TrainedOperator) -> TrainedOperator:
     """The operator of the network alone, where its predictions are averages over a group."""
     alone = copy.copy(operator)
     alone.symmetry = None
     return alone
+
+
+def group_by_problem(folders: Sequence[Path]) -> dict[str, list[Path]]:
+    """Run folders by the problem that they are of: what stands on one page."""
+    found: dict[str, list[Path]] = {}
+    for folder in folders:
+        problem = str(RunFolder(folder).description().get("problem"))
+        found.setdefault(problem, []).append(folder)
+    return found
 
 
 def open_playground(folders: Sequence[Path]) -> Playground:

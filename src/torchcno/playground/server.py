@@ -5,7 +5,7 @@ A request is answered where all of this holds:
 - it came to 127.0.0.1 under that name or `localhost` (`Host`), so that no foreign name that was
   pointed here reaches it;
 - no page of another origin sent it (`Origin`, `Sec-Fetch-Site`);
-- its path begins with the token, and the rest is in a table: no path reaches the disk;
+- its path begins with the token, and the rest is in tables: no path reaches the disk;
 - its body is JSON of at most 64 KiB.
 """
 
@@ -15,14 +15,16 @@ import json
 import secrets
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TooLate
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import unquote
 
-from torchcno.playground.answers import Playground, Reply, View
+from torchcno.playground.answers import Playground, Reply, View, describe_problem
 from torchcno.playground.page import ASSETS, render_page
 from torchcno.runs.plain import from_plain
 
@@ -86,30 +88,60 @@ class Worker:
         self._pool.shutdown(cancel_futures=True)
 
 
+@dataclass(frozen=True)
+class Room:
+    """One problem: its page, and what is computed for it, each by a worker."""
+
+    page: bytes
+    routes: Mapping[str, tuple[Worker, Callable[[View], Reply]]]
+
+
 class PlaygroundServer(ThreadingHTTPServer):
-    """Serves one playground on a free port of this machine, or on a given one."""
+    """Serves playgrounds on a free port of this machine, or on a given one.
+
+    The first is at the server's address, and each at `NAME/` below it. The first is opened at once,
+    and the others when somebody goes there.
+    """
 
     daemon_threads = False  # Python may abort where a thread is still at work in the end
     request_queue_size = MOST_CONNECTIONS
 
-    def __init__(self, playground: Playground, port: int = 0) -> None:
+    def __init__(self, openers: Mapping[str, Callable[[], Playground]], port: int = 0) -> None:
         self.token = secrets.token_urlsafe(24)
-        networks, solver = Worker(), Worker()  # the solver's turn may be long
-        self.routes: dict[str, tuple[Worker, Callable[[View], Reply]]] = {
-            "answer": (networks, playground.answer),
-            "doubt": (networks, playground.doubt),
-            "truth": (solver, playground.truth),
-            "deal": (networks, playground.deal),
-        }
-        setup = playground.setup()
-        playground.answer(View(setup["scene"], setup["resolution"]))  # what compiles, compiles now
-        page = render_page(setup)
-        self.files = {"": (page, "text/html; charset=utf-8"), **ASSETS}
+        self._openers = dict(openers)
+        self._networks, self._solver = Worker(), Worker()  # the solver's turn may be long
+        self._rooms: dict[str, Room] = {}
+        self._opening = threading.Lock()
+        self.room("")
         self._connections = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._open: set[Any] = set()  # sockets of connections
         super().__init__((HOST, port), Handler)
         own = self.server_address[1]
         self.names = {f"{HOST}:{own}", f"localhost:{own}"}
+
+    def room(self, name: str) -> Room | None:
+        """The room of a problem, opened; "" is the first. None: there is no such problem."""
+        problem = name or next(iter(self._openers))
+        if problem not in self._openers:
+            return None
+        with self._opening:
+            if problem not in self._rooms:
+                self._rooms[problem] = self._furnish(self._openers[problem]())
+            return self._rooms[problem]
+
+    def _furnish(self, playground: Playground) -> Room:
+        setup = playground.setup()
+        setup["problems"] = {name: describe_problem(name)[0] for name in self._openers}
+        playground.answer(View(setup["scene"], setup["resolution"]))  # what compiles, compiles now
+        return Room(
+            render_page(setup),
+            {
+                "answer": (self._networks, playground.answer),
+                "doubt": (self._networks, playground.doubt),
+                "truth": (self._solver, playground.truth),
+                "deal": (self._networks, playground.deal),
+            },
+        )
 
     @property
     def address(self) -> str:
@@ -136,7 +168,7 @@ class PlaygroundServer(ThreadingHTTPServer):
 
     def server_close(self) -> None:
         """Take no more, end all connections, and wait for their threads."""
-        for worker, _ in self.routes.values():
+        for worker in (self._networks, self._solver):
             worker.end()
         for request in tuple(self._open):
             with contextlib.suppress(OSError):
@@ -191,26 +223,26 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def _file(self) -> tuple[bytes, str]:
-        files = self.server.files
-        name = self._name()
+        room, name = self._find()
+        files = {"": (room.page, "text/html; charset=utf-8"), **ASSETS}
         if name not in files:
             raise Refusal(HTTPStatus.NOT_FOUND, "there is no such file here.")
         return files[name]
 
     def _computed(self) -> tuple[bytes, str]:
-        name = self._name()
-        if name not in self.server.routes:
+        room, name = self._find()
+        if name not in room.routes:
             raise Refusal(HTTPStatus.NOT_FOUND, "there is nothing to compute of this name.")
         body = self._body()
-        worker, make = self.server.routes[name]
+        worker, make = room.routes[name]
         try:
             view = from_plain(View, json.loads(body, parse_constant=_refuse_constant), "request")
             return worker.compute(make, view), "application/octet-stream"
         except (ValueError, OverflowError, RecursionError) as error:
             raise Refusal(HTTPStatus.BAD_REQUEST, str(error)) from error
 
-    def _name(self) -> str:
-        """What is asked for, once the request is known to be ours to answer."""
+    def _find(self) -> tuple[Room, str]:
+        """Where something is asked for, and what, once the request is known to be ours."""
         hosts, origins = self.headers.get_all("Host", []), self.headers.get_all("Origin", [])
         if len(hosts) != 1 or hosts[0].lower() not in self.server.names:
             raise Refusal(HTTPStatus.FORBIDDEN, "this server has another name.")
@@ -222,7 +254,11 @@ class Handler(BaseHTTPRequestHandler):
         token, _, name = self.path.removeprefix("/").partition("/")
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
             raise Refusal(HTTPStatus.FORBIDDEN, "the address lacks its token; copy all of it.")
-        return name
+        problem, _, what = name.rpartition("/")
+        room = self.server.room(unquote(problem))
+        if room is None:
+            raise Refusal(HTTPStatus.NOT_FOUND, "there is no such problem here.")
+        return room, what
 
     def _body(self) -> bytes:
         lengths = self.headers.get_all("Content-Length", [])

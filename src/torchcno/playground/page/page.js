@@ -55,7 +55,7 @@ function buildAnswers() {
     const column = first + i;
     host.append(panel(`answer-${i}`, many ? name : `${name} answers`, 1, column));
     if (setup.truth) host.append(panel(`error-${i}`, "Error", 2, column));
-    if (setup.doubt) host.append(panel(`doubt-${i}`, "Doubt", many ? 3 : 2, many ? column : 2));
+    if (network.doubt) host.append(panel(`doubt-${i}`, "Doubt", many ? 3 : 2, many ? column : 2));
   });
   if (setup.truth) host.append(panel("truth", "Solver: the truth", 1, many ? 1 : 2));
   if (setup.truth && many) { // where the truth's column is empty
@@ -70,7 +70,9 @@ function buildLegend() {
   const say = (name, words) => host.append(make("p", {}, make("b", { textContent: name }), ` ${words}`));
   const size = (n) => (n >= 1e6 ? `${(n / 1e6).toFixed(1)} million` : n.toLocaleString("en"));
   for (const network of setup.networks) {
-    say(modelName(network), `is a trained network of ${size(network.parameters)} weights.`);
+    const bound = network.bound === null ? ""
+      : ` For inputs like its training's, nine of ten errors are below ${percent(network.bound)}.`;
+    say(modelName(network), `is a trained network of ${size(network.parameters)} weights.${bound}`);
   }
   if (setup.truth) {
     say("Solver", "computes the truth from the equation.");
@@ -78,10 +80,29 @@ function buildLegend() {
   } else {
     say("No truth", "is known: these data came without a solver.");
   }
-  if (setup.doubt) {
-    say("Doubt", "is how much the answer changes when the input is mirrored or turned. The truth only " +
-                 "turns with it. Large doubt is a warning; small doubt is no proof.");
+  const doubts = setup.networks.map((network) => network.doubt);
+  const said = [];
+  if (doubts.includes("symmetry")) {
+    said.push("is how much the answer changes when the input is mirrored or turned. The truth only turns with it.");
   }
+  if (doubts.includes("members")) said.push("of an ensemble is how far its members are apart.");
+  if (said.length) say("Doubt", `${said.join(" That ")} Large doubt is a warning; small doubt is no proof.`);
+}
+
+/** The other problems: each has a page of its own. */
+function buildProblems() {
+  const known = Object.entries(setup.problems || {});
+  for (const [name, title] of known) {
+    $("problem").append(make("option", { value: name, textContent: title, selected: name === setup.problem }));
+  }
+  $("problems").hidden = known.length < 2;
+  $("problem").addEventListener("change", () => {
+    const [, token] = location.pathname.split("/");
+    say(`${setup.problems[$("problem").value]} is being opened …`);
+    location.assign(`/${token}/${encodeURIComponent($("problem").value)}/`);
+  });
+  // Who comes back finds the page as it was left, and the choice with it.
+  addEventListener("pageshow", () => { $("problem").value = setup.problem; });
 }
 
 function slider(options) {
@@ -510,6 +531,7 @@ function begin() {
   $("equation").textContent = setup.equation;
   $("hint").textContent = setup.hint;
   $("input-label").textContent = setup.label;
+  buildProblems();
   buildTools();
   buildSliders();
   buildAnswers();
