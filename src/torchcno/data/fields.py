@@ -93,13 +93,11 @@ class Fields:
     @overload
     def __getitem__(self, index: Index) -> "Fields": ...
     def __getitem__(self, index: int | Index) -> "tuple[Tensor, Tensor] | Fields":
-        if hasattr(index, "__index__") and not (isinstance(index, Tensor) and index.ndim):
-            i = operator.index(index)  # also of NumPy's integers
-            return self.inputs[i], self.outputs[i]
-        if not isinstance(index, slice):
-            index = torch.as_tensor(np.asarray(index))
-        mask = None if self.mask is None else self.mask[index]
-        return replace(self, inputs=self.inputs[index], outputs=self.outputs[index], mask=mask)
+        at = as_index(index)
+        if isinstance(at, int):
+            return self.inputs[at], self.outputs[at]
+        mask = None if self.mask is None else self.mask[at]
+        return replace(self, inputs=self.inputs[at], outputs=self.outputs[at], mask=mask)
 
     def __iter__(self) -> Iterator[Tensor]:
         """Inputs and outputs, so that `inputs, outputs = fields`."""
@@ -173,6 +171,15 @@ class Fields:
         if not mask.flatten(1).any(1).all():
             raise ValueError("the mask leaves nothing of a sample; leave that sample out.")
         return mask
+
+
+def as_index(index: int | Index) -> int | slice | Tensor:
+    """An index of samples as tensors take it: of one sample a number, also one of NumPy."""
+    if isinstance(index, slice):
+        return index
+    if hasattr(index, "__index__") and not (isinstance(index, Tensor) and index.ndim):
+        return operator.index(index)
+    return torch.as_tensor(np.asarray(index))
 
 
 def split_numbers(n: int, counts: Sequence[int], seed: int | None) -> list[Tensor]:

@@ -1,15 +1,13 @@
 """Fields that stay in their files and are read a range of samples at a time."""
 
-import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import overload
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from torchcno.data.fields import Fields, Index, split_numbers
+from torchcno.data.fields import Fields, Index, as_index, split_numbers
 from torchcno.grids import Grid
 from torchcno.sizes import refuse_without_memory
 
@@ -47,12 +45,10 @@ class StoredFields:
     @overload
     def __getitem__(self, index: Index) -> "StoredFields": ...
     def __getitem__(self, index: int | Index) -> "tuple[Tensor, Tensor] | StoredFields":
-        numbers = self.all_numbers
-        if hasattr(index, "__index__") and not (isinstance(index, Tensor) and index.ndim):
-            return self.read(numbers[operator.index(index)].reshape(1))[0]
-        if not isinstance(index, slice):
-            index = torch.as_tensor(np.asarray(index))
-        chosen = numbers[index]
+        at = as_index(index)
+        chosen = self.all_numbers[at]
+        if isinstance(at, int):
+            return self.read(chosen.reshape(1))[0]
         if not len(chosen):
             raise ValueError(f"no sample is left of {len(self)}; give at least one.")
         return replace(self, numbers=chosen)

@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from torchcno.data.arrays import as_real_tensor
-from torchcno.data.fields import Fields, Index, split_numbers
+from torchcno.data.fields import Fields, Index, as_index, split_numbers
 from torchcno.grids import Grid
 
 EQUAL_STEPS = 1e-3  # steps that differ by less than this part of one are equal: files round times
@@ -98,12 +97,11 @@ class Trajectories:
     @overload
     def __getitem__(self, index: Index) -> "Trajectories": ...
     def __getitem__(self, index: int | Index) -> "Tensor | Trajectories":
-        if hasattr(index, "__index__") and not (isinstance(index, Tensor) and index.ndim):
-            return self.states[operator.index(index)]
-        if not isinstance(index, slice):
-            index = torch.as_tensor(np.asarray(index))
-        parameters = None if self.parameters is None else self.parameters[index]
-        return replace(self, states=self.states[index], parameters=parameters)
+        at = as_index(index)
+        if isinstance(at, int):
+            return self.states[at]
+        parameters = None if self.parameters is None else self.parameters[at]
+        return replace(self, states=self.states[at], parameters=parameters)
 
     def __iter__(self) -> Iterator[Tensor]:
         """One sample after the other."""
