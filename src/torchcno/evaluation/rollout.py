@@ -1,7 +1,7 @@
 """How far a rollout can be trusted: errors, correlation, spectra and invariants against time."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -167,8 +167,7 @@ def compare_rollouts(
     ]
 
 
-def error_at(errors: RolloutErrors, time: float, metric: str = "relative_l1") -> float:
-    """The error at the time that is nearest to `time`."""
-    moments: Sequence[float] = errors.times
-    nearest = min(range(len(moments)), key=lambda j: abs(moments[j] - time))
-    return errors.metrics[metric][nearest]
+def error_at(errors: RolloutErrors, time: float) -> float:
+    """The relative L1 error at the time that is nearest to `time`."""
+    pairs = zip(errors.times, errors.metrics["relative_l1"], strict=True)
+    return min(pairs, key=lambda pair: abs(pair[0] - time))[1]
