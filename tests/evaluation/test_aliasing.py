@@ -70,6 +70,22 @@ def test_windowed_filters_are_between_ideal_ones_and_none(waves):
     assert 3 * errors["ideal"] < errors["windowed"] < errors["none"] / 3
 
 
+class OnFourTimesThePoints(nn.Module):
+    """|u|, taken on a finer grid, filtered on the way back: what aliases is that grid alone."""
+
+    def forward(self, u):
+        n = u.shape[-1]
+        return resample(resample(u, (4 * n, 4 * n), "periodic").abs(), (n, n), "periodic")
+
+
+def test_aliasing_of_a_finer_grid_inside_is_seen_between_its_steps(waves):
+    found = audit(OnFourTimesThePoints(), waves)
+    errors = {t.steps: t.error for t in found.translations}
+    # Quarters of a step are whole steps of the finer grid, and rename its samples only.
+    assert all(error < ROUNDING for steps, error in errors.items() if steps % 0.25 == 0)
+    assert max(errors.values()) > 1e-4
+
+
 def test_a_pointwise_relu_network_aliases(waves):
     found = audit(pointwise(nn.ReLU()), waves)
     assert all(rung.folded > 1e-3 for rung in found.ladder)

@@ -29,7 +29,9 @@ from torchcno.spectral import resample
 
 LADDER = (0.5, 0.75, 1.0, 1.5, 2.0)  # of the inputs' points an axis
 FIELDS_AT_ONCE = 8  # of the finest grid, that an audit holds in memory at least
-STEPS = (0.25, 0.5, 1.0)  # of the inputs' grid, along every axis at once
+# Steps of the inputs' grid, along every axis at once. 0.382 is no whole step of any finer grid
+# inside a module: there, whole steps commute with what aliases.
+STEPS = (0.25, 0.382, 0.5, 1.0)
 
 Fields = Float[Tensor, "batch channel *space"]
 Outputs = Float[Tensor, "batch out_channel *out_space"]
