@@ -1,11 +1,13 @@
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 from matplotlib.image import imread
 
 from torchcno.disk import write_json
 from torchcno.runs.audit import read_audits
+from torchcno.runs.folder import RunFolder
 
 
 @pytest.fixture(scope="session")
@@ -96,6 +98,18 @@ def test_one_page_of_trust(cno, run_folder, tmp_path):
     (told,) = json.loads(numbers.read_text())["audits"]
     assert told["trust"]["calibration"]["samples"] == 128
     assert len(read_audits(numbers)) == 1
+
+
+def test_bands_that_do_not_hold_fail(cno, run_folder, tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    shutil.copytree(run_folder, folder.path)
+    trust = folder.trust()
+    narrow = replace(trust.bands, everywhere=0.1 * trust.bands.everywhere)
+    folder.write_trust(replace(trust, bands=narrow))
+    words = ("--samples", 2, "--new-samples", 16, "--device", "cpu", "--threshold", 1)
+    outcome = cno("audit", folder.path, *words)
+    assert outcome.code == 1
+    assert "run: FAILS" in outcome.out
 
 
 def test_options_that_contradict_each_other(cno, run_folder, tmp_path):

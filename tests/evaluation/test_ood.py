@@ -4,6 +4,7 @@ from torch import Generator
 
 from torchcno.evaluation.ood import KnownInputs, auroc, features, rank_correlation
 from torchcno.grids import Grid
+from torchcno.problems.darcy import Darcy
 from torchcno.problems.random_fields import sine_series
 from torchcno.spectral import resample
 
@@ -57,6 +58,27 @@ def test_what_is_unlike_is_found(known):
         distances = known.distances_of(unlike, "inclusive")
         assert auroc(inside, known.combine(distances)) > 0.99
         assert (known.scores(distances) >= 0.95).all()
+
+
+def two_materials(length: float, n: int, seed: int) -> torch.Tensor:
+    problem = Darcy(length=length)
+    return problem.sample_inputs(problem.grid(32), n, Generator().manual_seed(seed))
+
+
+def test_shorter_correlations_are_found_where_values_are_the_same():
+    """Two-valued fields of half the correlated area, with means nearer to those of the training."""
+    known = KnownInputs.of(two_materials(0.224, 256, 0), two_materials(0.224, 128, 1), "inclusive")
+    inside, outside = (
+        known.combine(known.distances_of(two_materials(length, 200, 2), "inclusive"))
+        for length in (0.224, 0.158)
+    )
+    assert auroc(inside, outside) > 0.75
+
+
+def test_statistics_of_other_features_say_what_to_do(known):
+    arrays = {name.replace("texture", "spectrum"): a for name, a in known.to_arrays().items()}
+    with pytest.raises(ValueError, match=r"torchcno\.calibrate\(RUN\)"):
+        KnownInputs.from_arrays(arrays).distances_of(waves(2, 6, 0), "inclusive")
 
 
 def test_a_function_has_the_same_score_on_another_grid(known):

@@ -109,6 +109,8 @@ def audit(
         if not aliasing_only and not read_config(run).times:
             trust = audit_trust(run, samples=new_samples, device=device, data=data)
             show_page(trust)
+            if trust.calibration.holds is False:
+                print(f"{name}: FAILS, its error bands hold less often than they say.")
         pages.append(trust)
     content = audit_report(audits, threshold, pages)
     if json:

@@ -1,14 +1,15 @@
 """Is an input like those of the training? A distance in features, and its rank among known inputs.
 
-Features are of three kinds, so that a large distance says why:
+Features are of two kinds, so that a large distance says why:
 
-    spectrum   log10 of the share of energy in bands of wavenumbers, and of slopes
-    values     mean, size and extremes
-    places     means over a coarse grid of blocks
+    texture   log10 of the share of energy in bands of wavenumbers, and of slopes; mean, size and
+              extremes of the values
+    places    means over a grid of blocks
 
-Their mean and covariance are those of training inputs. The distance of a kind is Mahalanobis'. The
-rank is among validation inputs, which the statistics do not know: for a new input drawn like them
-the score is uniform, and above 1 − α with probability α or less.
+Their mean and covariance are those of training inputs. The distance of a kind is Mahalanobis'. So
+blocks that are neighbours tell correlation lengths, too: values that differ where training inputs
+have the same are far away. The rank is among validation inputs, which the statistics do not know:
+for a new input drawn like them the score is uniform, and above 1 − α with probability α or less.
 """
 
 import math
@@ -26,13 +27,15 @@ from torch.nn import functional
 
 from torchcno.evaluation.spectra import coefficients, wavenumbers
 from torchcno.grids import Layouts, layout_of_axes
+from torchcno.spectral import resample
 
 Fields = Float[Tensor, "sample channel *space"]
 
 BANDS = (0.5, 1.5, 2.5, 3.5, 5.0, 7.0, 10.0, 14.0, 20.0, 28.0, 40.0, 56.0, 80.0, 112.0, 160.0)
 LEAST_SHARE = 1e-8  # of a band: less is taken for rounding
 LEAST_DEVIATION = 0.02  # of a feature: constants of the training leave new inputs some room
-BLOCKS = {1: 8, 2: 4, 3: 2}  # per axis, by the number of axes
+LEAST_SHRINKAGE = 0.02  # of correlations towards none
+MOST_BLOCKS = 144  # of all channels: about as many as 256 training inputs tell the covariance of
 TINY = 1e-12
 AT_ONCE = 32  # inputs whose features are taken at a time: memory stays small
 
@@ -41,7 +44,8 @@ AT_ONCE = 32  # inputs whose features are taken at a time: memory stays small
 class Kind:
     """The training's statistics of one kind of features: z = (x − mean) W has identity covariance.
 
-    With few samples the correlations are shrunk towards none.
+    With few samples the correlations C are shrunk towards none, (1 − λ) C + λ I, by the λ of the
+    least expected square error: Ledoit and Wolf (2004), Schäfer and Strimmer (2005).
     """
 
     mean: Float[Tensor, " feature"]
@@ -50,12 +54,13 @@ class Kind:
     @classmethod
     def of(cls, x: Float[Tensor, "sample feature"]) -> "Kind":
         """The statistics of training features."""
-        n, count = x.shape
         mean, deviation = x.mean(0), x.std(0, correction=0).clamp(min=LEAST_DEVIATION)
         z = (x - mean) / deviation
-        shrinkage = max(0.02, count / (count + n))
-        matrix = (1 - shrinkage) * (z.T @ z / n) + shrinkage * torch.eye(count).to(z)
-        values, vectors = torch.linalg.eigh(matrix)
+        found, none = z.T @ z / len(z), torch.eye(z.shape[1]).to(z)
+        variance = (z.square().sum(1).square().mean() - found.square().sum()) / len(z)
+        away = (found - none).square().sum().clamp(min=TINY)
+        shrinkage = (variance / away).clamp(LEAST_SHRINKAGE, 1)
+        values, vectors = torch.linalg.eigh((1 - shrinkage) * found + shrinkage * none)
         root = vectors / values.sqrt() @ vectors.T
         return cls(mean, root / deviation[:, None])
 
@@ -91,6 +96,11 @@ class KnownInputs:
     ) -> dict[str, Float[Tensor, " sample"]]:
         """How far `u` lies from the training's inputs, by kind; `spread` is an ensemble's."""
         found = features(u, self.unit.to(u.device), self.shape, layout)
+        if self.kinds.keys() != found.keys():
+            raise ValueError(
+                "these statistics of inputs are of an earlier version of torchcno; measure them "
+                "anew on the data of the run: torchcno.calibrate(RUN), then load it again."
+            )
         distances = {kind: one.distance(found[kind]) for kind, one in self.kinds.items()}
         if "spread" in self.distances:
             if spread is None:
@@ -128,7 +138,8 @@ class KnownInputs:
         """For a file."""
         arrays = {"unit": self.unit, "shape": torch.tensor(self.shape)}
         for name, kind in self.kinds.items():
-            arrays[f"{name}/mean"], arrays[f"{name}/whitening"] = kind.mean, kind.whitening
+            arrays[f"{name}/mean"] = kind.mean
+            arrays[f"{name}/whitening"] = kind.whitening.float()  # most of the file
         for name, known in self.distances.items():
             arrays[f"{name}/distances"] = known
         return {name: one.cpu().numpy() for name, one in arrays.items()}
@@ -169,16 +180,20 @@ def _features_at_once(
     axes = range(2, u.ndim)
     slopes = [u.diff(dim=axis).mul(u.shape[axis]).square().flatten(2).mean(2) for axis in axes]
     slopes = [(s.sqrt() / deviation).clamp(min=1e-3).log10() for s in slopes]
-    blocks = pooled(u, BLOCKS.get(len(shape), 2)).flatten(1)
-    spectrum = torch.cat([band_shares(u, shape, layout), *slopes], 1)
-    return {"spectrum": spectrum, "values": values, "places": blocks}
+    texture = torch.cat([band_shares(u, shape, layout), *slopes, values], 1)
+    return {"texture": texture, "places": block_means(u, shape, layout).flatten(1)}
 
 
-def pooled(u: Fields, blocks: int) -> Float[Tensor, "sample channel *blocks"]:
-    """Means over so many blocks per axis."""
+def block_means(
+    u: Fields, shape: tuple[int, ...], layout: Layouts
+) -> Float[Tensor, "sample channel *blocks"]:
+    """Means over blocks of the training's grid, as many per axis as make `MOST_BLOCKS` or fewer."""
     pool = {1: functional.adaptive_avg_pool1d, 2: functional.adaptive_avg_pool2d,
             3: functional.adaptive_avg_pool3d}  # fmt: skip
-    means: Tensor = pool[u.ndim - 2](u, blocks)
+    # 1e-9: rounding is not to lose a block of a whole root.
+    per_axis = max(1, int((MOST_BLOCKS / u.shape[1]) ** (1 / len(shape)) + 1e-9))
+    there = u if u.shape[2:] == shape else resample(u, shape, layout)
+    means: Tensor = pool[len(shape)](there, tuple(min(per_axis, n) for n in shape))
     return means
 
 

@@ -31,6 +31,7 @@ from torchcno.runs.sections import (
     SpectrumErrors,
     TrustPage,
     describe_page,
+    judge_bands,
 )
 from torchcno.runs.trust import Prediction
 
@@ -172,6 +173,7 @@ def write_page(
             "name": audit.name,
             "worst": audit.worst,
             "passed": told["passed"],
+            "bands": judge_bands(page.calibration),
             "picture": data_uri(draw_page(page)),
             "sections": describe_page(page),
         }
