@@ -22,13 +22,13 @@ from torchcno.runs.bench import CUDA_WAYS, PLANS, WAYS, Plan, run_bench, select_
 from torchcno.runs.bench_work import (
     Batch,
     Way,
-    _captured,
     _replace_activations,
     bicubic,
 )
 from torchcno.runs.config import RunConfig
 from torchcno.runs.presets import build_model
 from torchcno.runs.train import train_run
+from torchcno.training.step import graphed
 
 CNO = {"levels": 1, "width": 2, "neck_blocks": 1, "skip_blocks": 0, "lift_width": 2}
 FIELDS = {
@@ -238,11 +238,13 @@ def test_the_bicubic_activation_keeps_constants_and_changes_size():
 
 def test_a_captured_call_keeps_what_its_graph_reads(monkeypatch):
     # Without a GPU: what is captured is of no interest, only who holds it.
-    for name in ("Stream", "stream", "current_stream", "CUDAGraph", "graph"):
+    names = ("Stream", "stream", "current_stream", "CUDAGraph", "graph", "graph_pool_handle")
+    for name in (*names, "get_rng_state", "set_rng_state"):
         monkeypatch.setattr(torch.cuda, name, MagicMock())
     network, inputs = nn.Linear(1, 1), torch.zeros(1, 1)
     read = [weakref.ref(network), weakref.ref(inputs)]
-    replay = _captured(partial(network, inputs))
+    replay = graphed(partial(network, inputs))
+    replay()
     del network, inputs
     assert all(reference() is not None for reference in read)
     replay()

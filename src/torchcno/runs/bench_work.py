@@ -11,7 +11,6 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from torchcno.arithmetic import FIELDS, LOSS_FACTORS, Precision
-from torchcno.capture import capturing
 from torchcno.evaluation.timing import wait
 from torchcno.operators import lay_channels_last
 from torchcno.operators.activation import Activation
@@ -22,11 +21,9 @@ from torchcno.training.losses import LOSSES
 from torchcno.training.optimizers import make_optimizer
 from torchcno.training.pairs import MixedPrecision
 from torchcno.training.recipe import Recipe
-from torchcno.training.step import WARM_UP, eager_step, graphed_step
+from torchcno.training.step import eager_step, graphed, graphed_step
 
 Work = Callable[[], object]
-
-
 Compute = Callable[[Activation, Tensor], Tensor]  # Σ x of an activation, or nearly
 
 
@@ -115,7 +112,7 @@ def prediction(way: Way, problem: Problem, batch: Batch) -> Work:
     inputs = batch.noise(network)
     predict: Work = torch.inference_mode()(lambda: network(inputs))
     if _is_captured(way, batch):
-        predict = _captured(predict)
+        predict = graphed(predict)  # it reads its inputs from where they are now
     return _finished(predict, batch.device) if batch.samples == 1 else predict
 
 
@@ -146,28 +143,6 @@ def _replace_activations(network: nn.Module, compute: Compute) -> None:
 
 def _is_captured(way: Way, batch: Batch) -> bool:
     return way.captured and batch.device.type == "cuda"
-
-
-def _captured(work: Work) -> Work:
-    """`work` as one CUDA graph, which reads its inputs from where they are now.
-
-    A graph knows addresses alone: `work` owns the memory behind them, and is kept for that.
-    """
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(WARM_UP):
-            work()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with capturing(graph):
-        result = work()
-
-    def replay(owner: Work = work) -> object:
-        graph.replay()
-        return result
-
-    return replay
 
 
 def _finished(work: Work, device: torch.device) -> Work:
