@@ -16,9 +16,10 @@ from torchcno.cli import main
 from torchcno.cli.study import duration, watch_runs
 from torchcno.paper import published as paper
 from torchcno.paper.costs import AROUND
+from torchcno.paper.pivots import percent
 from torchcno.paper.results import Results
 from torchcno.paper.studies import BUDGETS, planned
-from torchcno.paper.tables import all_tables, percent
+from torchcno.paper.tables import all_tables
 from torchcno.runs.folder import RunFolder, read_config
 from torchcno.runs.jobs import Job, Outcome
 

@@ -10,10 +10,11 @@ import pytest
 from torchcno.disk import write_json
 from torchcno.paper import published as paper
 from torchcno.paper.findings import correlation, find
+from torchcno.paper.pivots import Table
 from torchcno.paper.protocol import departures, our_value
 from torchcno.paper.results import Results
 from torchcno.paper.studies import BUDGETS, planned, scaling_series
-from torchcno.paper.tables import TABLES, Table, all_tables, complete_rows, ranks
+from torchcno.paper.tables import TABLES, all_tables, complete_rows, ranks
 from torchcno.runs.config import RunConfig
 
 PAPER = BUDGETS["paper"]

@@ -17,10 +17,11 @@ from torchcno.paper.figures.picture import (
     read_all,
     study_command,
 )
+from torchcno.paper.pivots import rounded
 from torchcno.paper.records import Record
 from torchcno.paper.results import Results
 from torchcno.paper.studies import planned
-from torchcno.paper.tables import SPLIT_TITLES, problem_title, rounded
+from torchcno.paper.tables import SPLIT_TITLES, problem_title
 from torchcno.runs.evidence import Examples
 from torchcno.runs.pictures.drawing import (
     HEADINGS,

@@ -20,8 +20,9 @@ from torchcno.paper.figures import all_pictures
 from torchcno.paper.figures.picture import Picture
 from torchcno.paper.files import TIME, TRUST
 from torchcno.paper.findings import find
+from torchcno.paper.pivots import Table
 from torchcno.paper.results import Results
-from torchcno.paper.tables import Table, all_tables
+from torchcno.paper.tables import all_tables
 from torchcno.runs.pictures.drawing import data_uri
 from torchcno.runs.pretrained import describe_pretrained
 
