@@ -81,7 +81,7 @@ def test_examples_go_from_a_file_to_predictions(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     if name == "large":  # the set takes 16 MB
-        for module in ("sizes", "runs.own", "runs.verdict"):
+        for module in ("sizes", "runs.loading", "runs.verdict"):
             monkeypatch.setattr(f"torchcno.{module}.available_memory", lambda: 14_000_000)
     names, _ = run_page(EXAMPLES[name])
     verdicts = read_verdicts(tmp_path)

@@ -30,7 +30,7 @@ from torchcno.evaluation.errors import sample_errors
 from torchcno.evaluation.symmetries import find_symmetries
 from torchcno.metrics import relative_l1
 from torchcno.models.ffnn import FFNN
-from torchcno.runs import train as runs_train
+from torchcno.runs import fitting
 from torchcno.runs.audit import audit_run
 from torchcno.runs.choose import choose_network, choose_recipe
 from torchcno.runs.folder import read_config
@@ -64,13 +64,13 @@ def test_the_folder_holds_the_operator_that_was_trained(tmp_path: Path) -> None:
 
 
 def test_fields_are_scaled_as_they_are_told_to(tmp_path: Path, monkeypatch) -> None:
-    trained_on, fit = [], runs_train.fit_together
+    trained_on, fit = [], fitting.fit_together
 
     def note(members: Any, train: Pairs, *rest: Any, **others: Any) -> list[Any]:
         trained_on.append(train)
         return fit(members, train, *rest, **others)
 
-    monkeypatch.setattr(runs_train, "fit_together", note)
+    monkeypatch.setattr(fitting, "fit_together", note)
     train, given = fields(), Normalization(-1.0, 9.0, 0.0, 20.0)
     operator = train_on(network(), train, fields(), tmp_path, normalization=given, recipe=RECIPE)
     (pairs,) = trained_on

@@ -19,7 +19,7 @@ from torchcno.evaluation.errors import published_error, sample_errors, summary
 from torchcno.models import MODELS
 from torchcno.problems import PROBLEMS
 from torchcno.problems.poisson import Poisson
-from torchcno.runs import train as run
+from torchcno.runs import fitting
 from torchcno.runs.config import RunConfig, write_tree
 from torchcno.runs.folder import RunFolder, load, read_config
 from torchcno.runs.operator import TrainedOperator
@@ -71,9 +71,9 @@ def test_fabric_is_recorded_as_whatever_brought_it(monkeypatch, there):
             raise PackageNotFoundError(package)
         return "1.2.3"
 
-    monkeypatch.setattr(run, "version", version)
+    monkeypatch.setattr(fitting, "version", version)
     names = ["python", "torchcno", "torch", "numpy", there, "safetensors"]
-    assert list(run.versions()) == names
+    assert list(fitting.versions()) == names
 
 
 def test_a_loaded_run_is_the_network_between_the_normalisations(tiny_run, tiny_config):
@@ -122,8 +122,8 @@ def test_a_run_is_that_of_its_seed_its_training_set_and_its_mask(
         seen.update(weights=weights, seed=member.seed, train=train, val=val, **options)
         return fit(members, train, val, *rest, **options)
 
-    fit = run.fit_together
-    monkeypatch.setattr(run, "fit_together", watched)
+    fit = fitting.fit_together
+    monkeypatch.setattr(fitting, "fit_together", watched)
     result = train_run(config, tmp_path)
 
     torch.manual_seed(1)
@@ -237,7 +237,7 @@ def test_times_of_two_devices_are_of_neither(tiny_run, tmp_path, monkeypatch):
     shutil.copytree(tiny_run, tmp_path, dirs_exist_ok=True)
     (tmp_path / "result.json").unlink()  # as if it had been killed while evaluating
     before = json.loads((tiny_run / "result.json").read_text())["device"]
-    monkeypatch.setattr(run, "device_name", lambda device: "another")
+    monkeypatch.setattr(fitting, "device_name", lambda device: "another")
     assert resume_run(tmp_path)["device"] == f"{before}, then another"
 
 
@@ -381,7 +381,7 @@ def test_inputs_that_are_no_fields_are_refused(tiny_run, inputs, message):
 def test_misfits_are_refused_before_data_are_made(
     tiny_config, tmp_path, monkeypatch, architecture, train, message
 ):
-    monkeypatch.setattr("torchcno.runs.train.load_split", lambda *_, **__: pytest.fail("made"))
+    monkeypatch.setattr("torchcno.runs.train.load_sets", lambda *_, **__: pytest.fail("made"))
     config = replace(
         tiny_config,
         architecture=replace(tiny_config.architecture, **architecture),

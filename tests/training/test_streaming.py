@@ -16,8 +16,7 @@ from torch import Generator
 from torchcno import PRESETS, Fields, load, train_on
 from torchcno.data.opening import open_stored
 from torchcno.models.ffnn import FFNN
-from torchcno.runs import own
-from torchcno.runs import train as runs_train
+from torchcno.runs import loading, task
 from torchcno.runs.config import RunConfig
 from torchcno.runs.own import describe_files
 from torchcno.runs.train import train_run
@@ -82,8 +81,8 @@ def test_a_run_on_a_file_that_does_not_fit_streams_it(path, tmp_path, monkeypatc
     config = RunConfig.for_fields(data, "ffnn", "best", network, {"epochs": 2, "batch_size": 4})
     train_run(config, tmp_path / "memory")
     seen = []
-    monkeypatch.setattr(own, "available_memory", lambda: 4 * data.counts["train"])
-    monkeypatch.setattr(runs_train, "StreamedPairs", lambda *a: seen.append(a) or StreamedPairs(*a))
+    monkeypatch.setattr(loading, "available_memory", lambda: 4 * data.counts["train"])
+    monkeypatch.setattr(task, "StreamedPairs", lambda *a: seen.append(a) or StreamedPairs(*a))
     train_run(config, tmp_path / "disk")
     assert len(seen) == 1
     assert_same(tmp_path / "memory", tmp_path / "disk")

@@ -12,8 +12,8 @@ from torchcno.disk import read_json
 from torchcno.evaluation.aliasing import Audit, audit
 from torchcno.evaluation.errors import published_error
 from torchcno.evaluation.symmetries import Symmetry, find_symmetries
-from torchcno.runs.evolve import load_predicted
 from torchcno.runs.folder import RunFolder
+from torchcno.runs.loading import load_predicted
 from torchcno.runs.own import present_splits
 from torchcno.runs.plain import from_plain
 from torchcno.runs.rollout import EvolutionOperator

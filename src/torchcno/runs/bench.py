@@ -36,7 +36,7 @@ from torchcno.runs.bench_work import (
     training_step,
 )
 from torchcno.runs.config import RunConfig
-from torchcno.runs.train import versions
+from torchcno.runs.fitting import versions
 from torchcno.training.hardware import device_name, reuse_memory
 from torchcno.training.optimizers import OPTIMIZERS
 

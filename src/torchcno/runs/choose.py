@@ -115,22 +115,6 @@ def describe_choice(model: str, network: Any, recipe: Recipe, parameters: int) -
     )
 
 
-# The fields of a recipe that are of trajectories alone.
-OF_TIME = ("lead_times", "unroll", "unroll_gradients", "noise", "residual", "time_weights")
-
-
-def refuse_time_training(recipe: Recipe) -> None:
-    """Refuse a recipe for trajectories where there are pairs of fields."""
-    usual = {field.name: field.default for field in fields_of(Recipe)}
-    given = [name for name in OF_TIME if getattr(recipe, name) != usual[name]]
-    if given:
-        raise ValueError(
-            f"{', '.join(given)} is for trajectories, and the data are pairs of fields; leave it "
-            "out, or give trajectories: Trajectories in Python, --times for a problem, --time for "
-            "a file."
-        )
-
-
 def count_windows(samples: int, times: Sequence[float], recipe: Recipe) -> int:
     """How many samples trajectories make: their windows; of no times: they are pairs themselves."""
     if not times:

@@ -21,8 +21,8 @@ from torchcno.evaluation.resolution import (
     at_resolutions,
 )
 from torchcno.runs.config import RunConfig
-from torchcno.runs.evolve import load_evolution, load_pairs
 from torchcno.runs.folder import RunFolder, load, read_config
+from torchcno.runs.loading import load_evolution, load_pairs
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.own import present_splits
 from torchcno.runs.predict import write_groups
@@ -84,9 +84,8 @@ def load_evaluated(
     """
     if isinstance(operator, EvolutionOperator):
         found = load_evolution(config, split, samples, resolution, device=device)
-        first, *_, last = found.times.tolist()
-        return found.as_fields(), Horizon(operator, first, last, found.parameters).apply_to
-    return load_pairs(config, split, samples, device, resolution), operator.apply_to
+        return found.as_fields(), Horizon.of(operator, found).apply_to
+    return load_pairs(config, split, samples, resolution, device=device), operator.apply_to
 
 
 @dataclass(frozen=True)

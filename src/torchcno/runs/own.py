@@ -14,7 +14,6 @@ from typing import Any, ClassVar, NoReturn
 import torch
 from torch import Generator, Tensor
 
-from torchcno.data.dataset import load as load_made
 from torchcno.data.fields import Fields
 from torchcno.data.opening import open_stored
 from torchcno.data.stored import StoredFields, in_memory
@@ -25,7 +24,6 @@ from torchcno.grids import Grid
 from torchcno.problems.problem import SPLITS, Problem, Resolution
 from torchcno.runs.plain import to_plain
 from torchcno.selection import select
-from torchcno.sizes import available_memory
 from torchcno.training.augmentation import AUGMENTATIONS, contradiction
 from torchcno.training.checkpoint import load_tensors, save_tensors
 from torchcno.training.windows import parameter_names
@@ -156,31 +154,6 @@ class OwnData(Problem):
     def solve(self, inputs: Tensor) -> NoReturn:
         """No: nobody knows the equation."""
         raise ValueError(f"{self.label} are fields without a solver; use the samples there are.")
-
-
-def load_split(
-    problem: Problem,
-    split: str,
-    *,
-    samples: int | None = None,
-    resolution: int | None = None,
-    **making: Any,
-) -> Fields:
-    """The fields of a split: the user's, or those that the problem makes into the data folder."""
-    if isinstance(problem, OwnData):
-        return problem.load(split, samples, resolution)
-    return load_made(problem, split, samples=samples, resolution=resolution, **making)
-
-
-def load_training(
-    problem: Problem, samples: int | None, resolution: int, **making: Any
-) -> Fields | StoredFields:
-    """The training set: where it takes more than half of the memory, it stays on the disk."""
-    if isinstance(problem, OwnData) and not problem.times:
-        fields, free = problem.open("train", samples), available_memory()
-        if isinstance(fields, StoredFields) and free is not None and 2 * fields.nbytes > free / 2:
-            return fields
-    return load_split(problem, "train", samples=samples, resolution=resolution, **making)
 
 
 def present_splits(problem: Problem, wanted: tuple[str, ...]) -> tuple[str, ...]:
@@ -342,11 +315,6 @@ def _usual_split(samples: int, parts: int) -> list[int]:
     if samples <= tenth * (parts - 1):
         raise ValueError(f"{samples} samples cannot be divided into {parts} parts; give more.")
     return [samples - tenth * (parts - 1), *[tenth] * (parts - 1)]
-
-
-def hash_data(data: OwnData) -> OwnData:
-    """The same data, and what their values are now."""
-    return replace(data, hashes={name: hash_fields(one) for name, one in open_splits(data).items()})
 
 
 def reading_of(problem: Problem) -> Mapping[str, Any] | None:

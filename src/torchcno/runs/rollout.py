@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from torchcno.data.arrays import as_real_tensor
-from torchcno.data.trajectories import as_times
+from torchcno.data.trajectories import Trajectories, as_times
 from torchcno.operators.conditioning import as_rows
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.plain import to_plain
@@ -284,6 +284,12 @@ class Horizon(EvolutionOperator):
         )
         (jump,) = plan_rollout(operator.propagator, [start, end])
         self.leads, self.rows = jump.leads, rows
+
+    @classmethod
+    def of(cls, operator: EvolutionOperator, trajectories: Trajectories) -> "Horizon":
+        """The map from the first time of `trajectories` to the last, with their parameters."""
+        first, *_, last = trajectories.times.tolist()
+        return cls(operator, first, last, trajectories.parameters)
 
     def forward(
         self, u: Float[Tensor, "batch channel *space"], conditions: Tensor | float | None = None

@@ -21,8 +21,8 @@ from torchcno.evaluation.rollout import (
 from torchcno.evaluation.timing import wait
 from torchcno.problems.evolution import Evolution
 from torchcno.runs.config import RunConfig
-from torchcno.runs.evolve import load_evolution
 from torchcno.runs.folder import RunFolder
+from torchcno.runs.loading import load_evolution
 from torchcno.runs.own import present_splits
 from torchcno.runs.rollout import EvolutionOperator
 from torchcno.spectral import resample

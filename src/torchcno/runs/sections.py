@@ -16,7 +16,7 @@ from torchcno.data.fields import Fields
 from torchcno.data.samples import Samples
 from torchcno.evaluation.conformal import coverage, likely_coverage
 from torchcno.evaluation.errors import sample_errors
-from torchcno.evaluation.ood import KnownInputs, auroc, detection_rate, rank_correlation
+from torchcno.evaluation.ood import auroc, detection_rate, rank_correlation
 from torchcno.evaluation.resolution import on_grid
 from torchcno.evaluation.spectra import NO_TRUTH, BandError, error_by_band
 from torchcno.evaluation.timing import median_seconds
@@ -25,7 +25,7 @@ from torchcno.metrics import relative_l1
 from torchcno.models.ensemble import Ensemble
 from torchcno.problems.problem import Problem
 from torchcno.runs.config import RunConfig
-from torchcno.runs.evolve import load_predicted
+from torchcno.runs.loading import load_predicted
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.own import OwnData
 from torchcno.runs.trust import relative_spread
@@ -33,8 +33,7 @@ from torchcno.spectral import resample
 
 AMPLITUDES = (0.5, 0.8, 1.0, 1.25, 2.0)  # times the inputs
 NOISES = (0.0, 0.001, 0.01, 0.03, 0.1)  # of the inputs' root mean square
-# Steps of the grid, along every axis. 0.382 is no whole step of any finer grid inside a network.
-SHIFTS = (0.0, 0.25, 0.382, 0.5, 1.0)
+SHIFTS = (0.0, 0.25, 0.5, 1.0)  # steps of the grid, along every axis
 RESOLUTIONS = (0.5, 0.75, 1.0, 1.5, 2.0)  # of the training's points per axis
 CONFIDENCES = (0.5, 0.8, 0.9, 0.95)
 COARSER = (1.0, 0.75, 0.5, 0.375, 0.25)  # of the solver's points per axis and steps
@@ -173,19 +172,9 @@ class Subject:
         """The problem of the run."""
         return self.config.problem
 
-    def errors(self, fields: Fields, u: Tensor | None = None) -> Tensor:
-        """The physical relative L1 error of each prediction, where outputs count.
-
-        From the inputs of `fields`, or from `u` in their place.
-        """
-        prediction = self.operator.apply_to(fields.inputs if u is None else u)
-        scaling, mask = self.operator.error_scaling, self.problem.mask
-        return sample_errors(prediction, fields, scaling, mask)["relative_l1"]["physical"].cpu()
-
-    def where_it_counts(self, prediction: Tensor, fields: Fields) -> Tensor:
-        """A prediction that is right wherever outputs do not count."""
-        counts, truth = fields.counts(self.problem.mask), fields.outputs.to(prediction)
-        return prediction if counts is None else prediction.where(counts.to(truth.device), truth)
+    def errors(self, u: Tensor, v: Tensor) -> Tensor:
+        """The physical relative L1 error of each prediction of `v` from `u`."""
+        return relative_l1(self.operator.apply_to(u).double(), v.double().cpu())
 
     @cached_property
     def predictions(self) -> dict[str, Tensor]:
@@ -228,8 +217,7 @@ def measure_shift(subject: Subject) -> ErrorCurve:
     points = []
     for steps in SHIFTS:
         by = (steps,) * len(grid.shape)
-        moved = Fields(translated(u, by).float(), translated(v, by), grid)
-        points.append((steps, subject.errors(moved)))
+        points.append((steps, subject.errors(translated(u, by).float(), translated(v, by))))
     return subject.curve(against, points)
 
 
@@ -243,8 +231,8 @@ def measure_amplitude(subject: Subject) -> ErrorCurve:
         return ErrorCurve(against, left_out=why)
     points = []
     for factor in AMPLITUDES:
-        fields = Fields(*solve_scaled(subject, factor), subject.test.grid)
-        points.append((factor, subject.errors(fields)))
+        u, v = solve_scaled(subject, factor)
+        points.append((factor, subject.errors(u, v)))
     return subject.curve(against, points)
 
 
@@ -273,13 +261,13 @@ def draw_states(
 
 def measure_noise(subject: Subject) -> ErrorCurve:
     """The error where inputs are measured with noise; the truth is that of the clean ones."""
-    u = subject.test.inputs
+    u, v = subject.test.inputs, subject.test.outputs
     rms = u.double().square().flatten(2).mean(2).sqrt().reshape(*u.shape[:2], *[1] * (u.ndim - 2))
     noise = torch.randn(u.shape, generator=Generator().manual_seed(0))
     points = []
     for level in NOISES:
         noisy = (u.cpu() + level * rms.cpu() * noise).float()
-        points.append((level, subject.errors(subject.test, noisy)))
+        points.append((level, subject.errors(noisy, v)))
     return subject.curve("noise over the input's size", points)
 
 
@@ -293,22 +281,27 @@ def measure_resolution(subject: Subject) -> ErrorCurve:
     finest = subject.test[:FEW] if is_own else load_predicted(
         config, subject.operator, subject.split, FEW, subject.device, max(sizes)
     )  # fmt: skip
-    points = []
+    points, mask = [], problem.mask
     for size in sizes:
+        fields = on_grid(finest, size)
         try:
-            points.append((float(size), subject.errors(on_grid(finest, size))))
+            prediction = subject.operator.apply_to(fields.inputs)
         except ValueError:  # a network that takes its own grid alone
             continue
+        errors = sample_errors(prediction, fields, subject.operator.error_scaling, mask)
+        points.append((float(size), errors["relative_l1"]["physical"]))
     return subject.curve(against, points)
 
 
 def measure_spectrum(subject: Subject) -> SpectrumErrors:
     """The error by bands of wavenumbers."""
-    found, layout = {}, subject.test.grid.layout
-    for split, fields in subject.splits.items():
-        prediction = subject.where_it_counts(subject.predictions[split].double(), fields)
-        found[split] = tuple(error_by_band(prediction, fields.outputs, layout))
-    return SpectrumErrors(found)
+    layout = subject.test.grid.layout
+    return SpectrumErrors(
+        {
+            split: tuple(error_by_band(subject.predictions[split].double(), fields.outputs, layout))
+            for split, fields in subject.splits.items()
+        }
+    )
 
 
 def measure_calibration(subject: Subject) -> Calibration:
@@ -362,22 +355,15 @@ def measure_detection(subject: Subject) -> Detection:
         spread = relative_spread(operator, fields.inputs, trust.bands.scale)
         u = fields.inputs.cpu()
         found[split] = trust.inputs.distances_of(u, operator.grid.layout, spread)
-    return detect(trust.inputs, found, subject.split)
-
-
-def detect(
-    known: KnownInputs, distances: Mapping[str, Mapping[str, Tensor]], split: str
-) -> Detection:
-    """What distances of inputs tell, by split: those of `split`, and of `ood` where there are."""
-    scores = {name: known.scores(one) for name, one in distances.items()}
-    kept = {name: tuple(one.tolist()) for name, one in scores.items()}
-    inside = detection_rate(scores[split])
-    if "ood" not in distances:
+    scores = {split: trust.inputs.scores(one) for split, one in found.items()}
+    kept = {split: tuple(one.tolist()) for split, one in scores.items()}
+    inside = detection_rate(scores[subject.split])
+    if subject.ood is None:
         why = "there is no set out of distribution"
         return Detection(alarms_inside=inside, scores=kept, left_out=why)
-    here, there = distances[split], distances["ood"]
+    here, there = found[subject.split], found["ood"]
     return Detection(
-        auroc(known.combine(here), known.combine(there)),
+        auroc(trust.inputs.combine(here), trust.inputs.combine(there)),
         {kind: auroc(here[kind], there[kind]) for kind in here},
         inside,
         detection_rate(scores["ood"]),
@@ -392,8 +378,7 @@ def measure_spread(subject: Subject) -> Spread:
     correlation, over_error = {}, {}
     for split, fields in subject.splits.items():
         spread = subject.operator.spread(fields.inputs).double()
-        truth = fields.outputs.double().cpu()
-        error = subject.where_it_counts(subject.predictions[split].double(), fields) - truth
+        error = subject.predictions[split].double() - fields.outputs.double().cpu()
         sizes = [one.flatten(1).square().mean(1).sqrt() for one in (spread, error)]
         correlation[split] = rank_correlation(*sizes)
         over_error[split] = float((sizes[0] / sizes[1]).quantile(0.5))
@@ -410,9 +395,9 @@ def measure_break_even(subject: Subject) -> BreakEven:
         return BreakEven(left_out=words)
     if problem.coarsened(0.5) is None:
         return BreakEven(left_out=f"the solver of {problem.name} has no coarser form")
-    few = subject.test[:FEW]
-    error, v = float(subject.errors(few).quantile(0.5)), few.outputs
-    one = few.inputs[:1].to(subject.device)
+    u, v = (one[:FEW] for one in (subject.test.inputs, subject.test.outputs))
+    error = float(subject.errors(u, v).quantile(0.5))
+    one = u[:1].to(subject.device)
     with torch.inference_mode():
         network = median_seconds(lambda: operator(one), subject.device, 5)
     solver = time_solver(subject, problem, resolution)
@@ -508,7 +493,7 @@ def _describe_spectrum(spectrum: SpectrumErrors) -> list[str]:
         f"{split}: "
         + ", ".join(
             f"{percent(band.relative) if band.relative < NO_TRUTH else 'no truth'} at |k| "
-            + (f"{band.low}" if band.high - band.low == 1 else f"{band.low} to {band.high - 1}")
+            f"{band.low} to {band.high - 1}"
             for band in bands
             if band.share > 0.01
         )
@@ -526,26 +511,16 @@ def _describe_calibration(found: Calibration) -> list[str]:
         if one.confidence != 0.9:
             continue
         low, high = one.likely
-        promise = (
-            "nothing is promised there, for these inputs are drawn otherwise."
-            if one.split == "ood"
-            else f"{percent(low)} to {percent(high)} are likely where samples are drawn alike."
-        )
         said.append(
             f"On {one.split} ({one.samples} samples) the 90 % bound holds for "
             f"{percent(one.relative)}, the 90 % band at all points for {percent(one.everywhere)}, "
-            f"and at {percent(one.pointwise)} of the points; {promise}"
+            f"and at {percent(one.pointwise)} of the points; {percent(low)} to {percent(high)} "
+            "are likely where samples are drawn alike."
         )
-    return [*said, judge_bands(found)]
-
-
-def judge_bands(found: Calibration) -> str:
-    """Whether bands hold, in a sentence: the part of the verdict that is about them."""
-    return {
-        None: "It was not measured whether error bands hold.",
-        True: "The bands hold on samples of its own kind.",
-        False: "The bands do NOT hold on samples of its own kind.",
-    }[found.holds]
+    said.append(
+        "The bands hold." if found.holds else "The bands do NOT hold on samples of its own kind."
+    )
+    return said
 
 
 def _describe_detection(found: Detection) -> list[str]:

@@ -1,331 +1,46 @@
-"""A run: one model trained on one set of fields, kept in a `RunFolder`."""
+"""Runs: one model trained on one set of fields, kept in a `RunFolder`."""
 
-import copy
-import platform
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
-from torchcno.arithmetic import arithmetic
 from torchcno.data.fields import Fields
-from torchcno.data.normalization import SIDES, Normalization
-from torchcno.data.samples import Samples
-from torchcno.data.statistics import OddData, fields_statistics, find_oddities
-from torchcno.data.stored import StoredFields, in_memory
-from torchcno.data.trajectories import Trajectories
-from torchcno.disk import write_json
-from torchcno.evaluation.errors import channel_errors, sample_errors, summary
-from torchcno.evaluation.mean_field import mean_field
-from torchcno.evaluation.resolution import Evaluation
-from torchcno.evaluation.timing import inference_time
-from torchcno.grids import Grid
+from torchcno.data.normalization import Normalization
+from torchcno.data.stored import StoredFields
 from torchcno.metrics import Mask
-from torchcno.models import MODELS, count_parameters
-from torchcno.models.ensemble import Ensemble, members_of
-from torchcno.operators.conditioning import conditioning_of
-from torchcno.runs.choose import count_windows, refuse_time_training
-from torchcno.runs.config import RunConfig, differences, write_tree
-from torchcno.runs.evaluate import EVALUATED
-from torchcno.runs.evolve import (
-    EvolutionTask,
-    as_states,
-    check_trajectories,
-    load_evolution,
-    make_evolution_operator,
+from torchcno.models import MODELS
+from torchcno.models.ensemble import Ensemble
+from torchcno.runs.checks import (
+    check_arguments,
+    check_sets,
+    refuse_foreign_fields,
+    refuse_large_network,
+    refuse_misfits,
+    refuse_unlike,
 )
-from torchcno.runs.folder import Mode, RunFolder, load
+from torchcno.runs.config import RunConfig, write_tree
+from torchcno.runs.evaluate import EVALUATED
+from torchcno.runs.fitting import train_tasks
+from torchcno.runs.folder import Mode, RunFolder
+from torchcno.runs.loading import load_sets
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.own import (
     OwnData,
     OwnSet,
-    hash_data,
+    hash_fields,
     keep_fields,
-    load_split,
-    load_training,
+    open_splits,
     present_splits,
 )
-from torchcno.runs.physics import ScaledEquation, refuse_without_equation
-from torchcno.runs.presets import is_foreign, model_class, parameter_count
-from torchcno.runs.ranges import TrainingRange
-from torchcno.runs.rollout import EvolutionOperator
-from torchcno.runs.trust import Trust, measure_trust
-from torchcno.runs.verdict import judge
-from torchcno.runs.watching import NO_ONE, Watch, show_training, show_verdict
-from torchcno.sizes import refuse_without_memory
-from torchcno.training import (
-    PRESETS,
-    Diverged,
-    Epoch,
-    EventFile,
-    Fit,
-    Hardware,
-    Member,
-    Pairs,
-    Recipe,
-    fit_together,
-    load_into,
-    load_tensors,
-    save_tensors,
-)
-from torchcno.training.augmentation import ZEROS, contradiction
-from torchcno.training.hardware import device_name, extent, is_first_process, pick_device
-from torchcno.training.loop import check_batches
-from torchcno.training.pairs import refuse_zeros
-from torchcno.training.streaming import StreamedPairs, window_of
-
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of (prediction, target) of a batch
-RANGE_BLOCK = 64  # samples whose range is taken at a time
-MOVED_ZERO = 0.1  # how far from its place a scaled zero is taken to be moved: extremes are sampled
-
-
-@dataclass(frozen=True)
-class Task:
-    """What is to be learnt, and how."""
-
-    operator: TrainedOperator  # to be trained: network, scaling, grid and names
-    # "train", "val", and what is to be evaluated, in physical values; "train" may stay on a disk.
-    fields: Mapping[str, Fields | StoredFields]
-    config: RunConfig
-    mask: Mask | None = None  # of physical inputs: where outputs count
-    loss: Loss | None = None  # the user's; None: the recipe's
-
-    def load(self, split: str) -> Fields:
-        """The fields of a split, in memory."""
-        return in_memory(self.fields[split])
-
-    def supply(self) -> Pairs | StreamedPairs:
-        """The training set as the network sees it, in memory or from the disk."""
-        fields = self.fields["train"]
-        if isinstance(fields, Fields):
-            return replace(self.scale(fields), equation=self.equation)
-        return StreamedPairs(
-            fields,
-            lambda stored, numbers: self.scale(stored.read(numbers)),
-            window_of(fields, self.config.train.window),
-        )
-
-    @property
-    def equation(self) -> ScaledEquation | None:
-        """The problem's equation, where the recipe asks for it."""
-        problem = self.config.problem
-        if not self.config.train.physics or isinstance(problem, OwnData):
-            return None
-        return ScaledEquation(problem, self.operator.normalization)
-
-    def scale(self, fields: Fields) -> Pairs:
-        """Fields as the network sees them."""
-        scaling = self.operator.normalization
-        # Scaled first and rounded then: of 101325 ± 1 Pa in float64, float32 alone keeps little.
-        scaled = Pairs(
-            scaling.normalize_inputs(fields.inputs).float(),
-            scaling.normalize_outputs(fields.outputs).float(),
-        )
-        fill = 1.0 if fields.mask is None else 0.0  # as in `sample_errors`
-        return scaled.masked(lambda inputs: fields.counts(self.mask), fields.inputs, fill)
-
-    @property
-    def known(self) -> Fields | StoredFields:
-        """The training set."""
-        return self.fields["train"]
-
-    @property
-    def evaluated(self) -> TrainedOperator:
-        """The operator whose errors a result has."""
-        return self.operator
-
-    def judged(self) -> Pairs:
-        """What the network is judged by while it learns."""
-        return self.scale(self.load("val"))
-
-    def predict(self, split: str) -> torch.Tensor:
-        """The outputs of a split, physical."""
-        return self.operator.apply_to(self.load(split).inputs)
-
-    def measure_trust(self) -> Trust:
-        """How far to trust the operator's predictions."""
-        return measure_trust(self.operator, self.known, self.load("val"), self.mask)
-
-    def check(self) -> None:
-        """Refuse, before anything is written, what no training would take."""
-        wanted, there = self.config.train.samples, len(self.fields["train"])
-        if wanted is not None and wanted > there:
-            raise ValueError(f"samples is {wanted}, and there are {there}; use at most those.")
-        refuse_zeros(self.judged(), "validation")
-
-
-def train_task(
-    task: Task | EvolutionTask,
-    folder: RunFolder,
-    splits: Sequence[str],
-    watch: Watch = NO_ONE,
-    resume: bool = False,
-) -> dict[str, Any]:
-    """Fit the operator of `task`, evaluate it on `splits`, and keep all of it in `folder`.
-
-    Returns what result.json says; nothing in further processes of the run.
-    Whoever calls has opened the folder.
-    """
-    watches = [watch] * task.config.members
-    (result,) = train_tasks([task], [folder], splits, watches, resume)
-    if isinstance(result, Diverged):
-        raise result
-    return result
-
-
-def train_tasks(
-    tasks: Sequence[Task | EvolutionTask],
-    folders: Sequence[RunFolder],
-    splits: Sequence[str],
-    watches: Sequence[Watch],
-    resume: bool = False,
-) -> list[dict[str, Any] | Diverged]:
-    """`train_task` for tasks that differ in their seeds alone: all members of all are fit together.
-
-    `watches` has one for each member. A task of which a member diverges has that for a result.
-    """
-    first = tasks[0]
-    hardware = first.config.hardware
-    is_first = is_first_process(hardware)
-    members = list[Member]()
-    for task, folder in zip(tasks, folders, strict=True):
-        operator = task.operator
-        if is_first:
-            write_json({**operator.description(), "versions": versions()}, folder.model_file)
-        networks = members_of(operator.network)
-        parts = zip(networks, folder.trainings(len(networks)), task.config.alone, strict=True)
-        members += [Member(network, part, alone.seed) for network, part, alone in parts]
-    if is_first and watches[0].scaling is not None:
-        watches[0].scaling(first.operator.normalization)
-
-    def tell(number: int, epoch: Epoch) -> None:
-        if (on_epoch := watches[number].epoch) is not None:
-            on_epoch(epoch)
-
-    outcomes = iter(
-        fit_together(
-            members,
-            first.supply(),
-            first.judged(),
-            first.config.train,
-            hardware=hardware,
-            on_epoch=tell,
-            resume=resume,
-            loss=first.loss,
-        )
-    )
-    results = list[dict[str, Any] | Diverged]()
-    for task, folder in zip(tasks, folders, strict=True):
-        own = list(islice(outcomes, task.config.members))
-        fits = [outcome for outcome in own if isinstance(outcome, Fit)]
-        diverged = next((outcome for outcome in own if isinstance(outcome, Diverged)), None)
-        results.append(diverged or (conclude(task, folder, splits, fits) if is_first else {}))
-    return results
-
-
-def conclude(
-    task: Task | EvolutionTask, folder: RunFolder, splits: Sequence[str], fits: Sequence[Fit]
-) -> dict[str, Any]:
-    """Evaluate a fitted operator on `splits`, and keep what it came to in `folder`."""
-    operator, config = task.operator, task.config
-    recipe, hardware = config.train, config.hardware
-    if config.members > 1:
-        save_tensors(folder.weights, operator.network.state_dict())
-    device = pick_device(hardware.accelerator)
-    operator.to(device)
-    known, scaling, evaluations = task.known, operator.error_scaling, []
-    with arithmetic(recipe.precision):  # as for the validation error
-        for split in splits:
-            fields = task.load(split)
-            prediction = task.predict(split)
-            errors = sample_errors(prediction, fields, scaling, task.mask)
-            evaluations.append(Evaluation(fields, prediction, errors, split))
-        evaluated = task.evaluated
-        inference = inference_time(evaluated, evaluations[0].fields.inputs, repeats=5)
-        ood = next((one for one in evaluations if one.split == "ood"), None)
-        verdict = judge(evaluated, known, task.load("val"), evaluations[0], ood, task.mask)
-        operator.trust = task.measure_trust()
-    folder.write_evidence(evaluations, task.mask)
-    if operator.trust is not None:
-        folder.write_trust(operator.trust)
-    operator.home = folder.path
-    training, count = summarize_fits(fits), count_parameters(operator.network)
-    # Whoever compares times by the device's name takes none that are of several.
-    devices = dict.fromkeys([*training.pop("devices"), device_name(device)])
-    result = {
-        "problem": operator.problem,
-        "model": operator.model,
-        "preset": config.preset,
-        "seed": config.seed,
-        "parameters": count.entries,  # the paper's way: a complex weight once
-        "real_parameters": count.reals,
-        **training,
-        "inference": asdict(inference),
-        "device": ", then ".join(devices),
-        "versions": versions(),
-        "weights": folder.hash_weights(),
-        "errors": {evaluation.split: evaluation.summary for evaluation in evaluations},
-        "channel_errors": {
-            one.split: [
-                summary(errors)
-                for errors in channel_errors(one.prediction, one.fields, scaling, task.mask)
-            ]
-            for one in evaluations
-            if one.prediction.shape[1] > 1
-        },
-        # To measure a network's by.
-        "mean_field_errors": {
-            one.split: summary(
-                sample_errors(mean_field(known, one.fields.inputs), one.fields, scaling, task.mask)
-            )
-            for one in evaluations
-        },
-    }
-    result["verdict"] = asdict(verdict)
-    if config.members > 1:
-        result["members"] = describe_members(task, evaluations, fits)
-    write_json(result, folder.result_file)
-    return result
-
-
-def summarize_fits(fits: Sequence[Fit]) -> dict[str, Any]:
-    """The fit of a run, or what those of its members come to: the time of all, the mean error."""
-    if len(fits) == 1:
-        return asdict(fits[0])
-    epochs = max(fit.epochs for fit in fits)
-    return {
-        "epochs": epochs,
-        "best_epoch": max(fit.best_epoch for fit in fits),
-        "best_validation_error": sum(fit.best_validation_error for fit in fits) / len(fits),
-        "seconds_per_epoch": sum(fit.seconds_per_epoch * fit.epochs for fit in fits) / epochs,
-        "devices": tuple(dict.fromkeys(device for fit in fits for device in fit.devices)),
-    }
-
-
-def describe_members(
-    task: Task | EvolutionTask, evaluations: Sequence[Evaluation], fits: Sequence[Fit]
-) -> list[dict[str, Any]]:
-    """What each member of an ensemble came to by itself."""
-    whole: Any = task  # whichever kind it is, its operators are of that kind
-    scaling, described = task.operator.error_scaling, []
-    for member, alone, fit in zip(task.operator.members(), task.config.alone, fits, strict=True):
-        own = replace(whole, operator=member)
-        with arithmetic(task.config.train.precision):
-            errors = {
-                one.split: summary(
-                    sample_errors(own.predict(one.split), one.fields, scaling, task.mask)
-                )
-                for one in evaluations
-            }
-        described.append({"seed": alone.seed, **asdict(fit), "errors": errors})
-    return described
+from torchcno.runs.presets import is_foreign
+from torchcno.runs.task import Loss, build_network, make_operator, make_task
+from torchcno.runs.watching import NO_ONE, Watch, draw_curves, show_training, show_verdict
+from torchcno.training import PRESETS, Diverged, Epoch, Hardware, Recipe, save_tensors
+from torchcno.training.hardware import is_first_process, pick_device
 
 
 def train_run(
@@ -374,7 +89,7 @@ def train_runs_together(
     with ExitStack() as opened:
         watches, results = list[list[Watch]](), list[dict[str, Any] | Diverged | None]()
         for one, folder in zip(configs, folders, strict=True):
-            watches.append(opened.enter_context(draw_curves(one, folder, watch)))
+            watches.append(opened.enter_context(draw_curves(one, folder.curves, watch)))
             results.append(opened.enter_context(folder.open(one, mode)))
         todo = [i for i, result in enumerate(results) if result is None]
         is_first = is_first_process(config.hardware)
@@ -384,7 +99,7 @@ def train_runs_together(
         if todo:
             making = {"device": pick_device(config.hardware.accelerator), "progress": watch.data}
             # Also what is evaluated later: data that cannot be made shall not spoil a trained run.
-            fields = load_sets(config, tuple(dict.fromkeys(("val", *splits))), making)
+            fields = load_sets(config, tuple(dict.fromkeys(("val", *splits))), **making)
             networks = [build_network(configs[i], folders[i]) for i in todo]
             operator = make_operator(config, fields["train"], networks[0])
             tasks = [
@@ -398,128 +113,6 @@ def train_runs_together(
             found = train_tasks(tasks, [folders[i] for i in todo], splits, told, mode != "new")
             results = [found.pop(0) if result is None else result for result in results]
     return [result for result in results if result is not None]
-
-
-def refuse_unlike(configs: Sequence[RunConfig]) -> None:
-    """Refuse runs that differ in more than their seeds: they have no steps in common."""
-    for other in configs[1:]:
-        changed = differences(configs[0], replace(other, seed=configs[0].seed))
-        if changed:
-            name, (a, b) = next(iter(changed.items()))
-            raise ValueError(
-                f"runs that are trained together differ in their seeds alone, and {name} is {a} "
-                f"and {b}; train them one after the other."
-            )
-
-
-def load_sets(
-    config: RunConfig, splits: Sequence[str], making: Mapping[str, Any]
-) -> dict[str, OwnSet]:
-    """The fields or trajectories of `splits` and of `train`."""
-    samples, resolution = config.train.samples, config.resolution
-    if config.times:
-        return {
-            split: load_evolution(config, split, samples if split == "train" else None, **making)
-            for split in (*splits, "train")
-        }
-    how = {"folder": config.data, "resolution": resolution, **making}
-    fields: dict[str, OwnSet] = {
-        split: load_split(config.problem, split, **how) for split in splits
-    }
-    fields["train"] = load_training(config.problem, samples=samples, **how)
-    return fields
-
-
-def make_task(
-    operator: TrainedOperator,
-    fields: Mapping[str, Any],
-    config: RunConfig,
-    mask: Mask | None = None,
-    loss: Loss | None = None,
-) -> Task | EvolutionTask:
-    """What is to be learnt from fields, or from trajectories."""
-    if isinstance(operator, EvolutionOperator):
-        return EvolutionTask(operator, fields, config, loss)
-    return Task(operator, fields, config, mask, loss)
-
-
-@contextmanager
-def draw_curves(config: RunConfig, folder: RunFolder, watch: Watch) -> Iterator[list[Watch]]:
-    """`watch` for every member, with the curves of TensorBoard where they are asked for."""
-    if not config.tensorboard:
-        yield [watch] * config.members
-        return
-    places = [folder.curves]
-    if config.members > 1:  # TensorBoard takes each folder for a run
-        places = [folder.curves / str(number) for number in range(config.members)]
-
-    def tell_both(draw: EventFile) -> Watch:
-        def on_epoch(epoch: Epoch) -> None:
-            for tell in (draw, watch.epoch):
-                if tell is not None:
-                    tell(epoch)
-
-        return replace(watch, epoch=on_epoch)
-
-    with ExitStack() as files:
-        yield [tell_both(files.enter_context(closing(EventFile(place)))) for place in places]
-
-
-def build_network(config: RunConfig, folder: RunFolder) -> nn.Module:
-    """The network before its training: by the seed, or with the weights that it came with."""
-    if config.own_loss is not None:
-        raise ValueError(
-            f"the run was trained with the loss {config.own_loss}, which only Python can give "
-            "again: torchcno.train(..., loss=..., resume=True)."
-        )
-    if config.members > 1:
-        return Ensemble(build_network(alone, folder) for alone in config.alone)
-    torch.manual_seed(config.seed)  # the initial weights
-    network: nn.Module = model_class(config.model)(config.architecture)
-    if folder.start_file.exists():
-        load_into(network, load_tensors(folder.start_file)[0], folder.start_file)
-    elif config.start is not None:
-        weights = RunFolder(config.start).weights
-        load_into(network, load_tensors(RunFolder(config.start).existing(weights))[0], weights)
-    return network
-
-
-def make_operator(
-    config: RunConfig,
-    train: OwnSet,
-    network: nn.Module,
-    normalization: Normalization | str | None = None,
-) -> TrainedOperator:
-    """`network` between the scaling that is given, or the recipe's, or its start's, or the rule's.
-
-    A benchmark is scaled as published and own data by `auto`, unless the recipe says otherwise.
-    Benchmarks' errors are always of fields as they are scaled by the published protocol.
-    """
-    if isinstance(train, Trajectories):
-        base = make_operator(config, as_states(train), network, normalization)
-        return make_evolution_operator(base, train, config.train)
-    problem, recipe = config.problem, config.train
-    is_own = isinstance(problem, OwnData)
-    published, statistics = None, fields_statistics(train)
-    if not is_own:
-        name = "unit" if problem.normalized else "none"
-        published = Normalization.of_statistics(*statistics, name)
-    for oddity in find_oddities(*statistics) if is_own else ():
-        warnings.warn(oddity, OddData, stacklevel=3)
-    chosen = normalization or recipe.normalization
-    if chosen is None and config.start is not None:
-        chosen = load(config.start, network=copy.deepcopy(network)).normalization
-    chosen = chosen or published or "auto"
-    scaling = chosen
-    if not isinstance(scaling, Normalization):
-        scaling = Normalization.of_statistics(*statistics, scaling)
-    refuse_moved_zero(recipe, scaling)
-    label = problem.label if isinstance(problem, OwnData) else problem.name
-    inputs = (block.inputs for block in train.blocks(RANGE_BLOCK))
-    seen = TrainingRange.of(inputs, train.grid.shape)
-    return TrainedOperator(
-        network, scaling, train.grid, config.model, label, published, recipe.group, seen
-    )
 
 
 def resume_run(
@@ -618,10 +211,8 @@ def train(
     >>> operator = torchcno.train("cno", train, val, "runs/mine", test=test)
     """
     check_arguments(out, recipe, loss, mask, hardware)
-    folder, fields = (
-        RunFolder(out),
-        check_sets({"train": train, "val": val, "test": test, "ood": ood}),
-    )
+    folder = RunFolder(out)
+    fields = check_sets({"train": train, "val": val, "test": test, "ood": ood})
     data = OwnData.of(fields, name, {})
     config = own_config(data, model, recipe, network, seed=seed, hardware=hardware, members=members)
     if start is not None:
@@ -652,7 +243,10 @@ def train(
                 write_tree(config.to_tree(), folder.config_file)
                 if isinstance(model, nn.Module) and not folder.has_checkpoint:
                     save_tensors(folder.start_file, model.state_dict())
-            train_task(replace(task, config=config), folder, splits, told, resume=resume)
+            task = replace(task, config=config)
+            (result,) = train_tasks([task], [folder], splits, [told] * members, resume)
+            if isinstance(result, Diverged):
+                raise result
     if finished is not None:
         operator = folder.operator(network=built)
     if watch is None and is_first_process(hardware):
@@ -680,49 +274,6 @@ def train_on(
     """
     watch = Watch(epoch=on_epoch)
     return _train(model, train, val, out, recipe=recipe, watch=watch, **arguments)
-
-
-def check_sets(sets: Mapping[str, Any]) -> dict[str, OwnSet]:
-    """The sets that are given, if they are fields or trajectories; all but `train` in memory."""
-    if isinstance(sets["train"], Trajectories):
-        return check_trajectories(sets)
-    for which, fields in sets.items():
-        optional = which in ("test", "ood")
-        if not (isinstance(fields, Fields | StoredFields) or (fields is None and optional)):
-            raise ValueError(
-                f"`{which}` is a {type(fields).__name__}; give Fields, such as "
-                "Fields.open(FILE_OR_ARRAYS_OR_LOADER, inputs=..., outputs=...)."
-            )
-    return {
-        which: fields if which == "train" else in_memory(fields)
-        for which, fields in sets.items()
-        if fields is not None
-    }
-
-
-def check_arguments(out: Any, recipe: Any, loss: Any, mask: Any, hardware: Any) -> None:
-    """Refuse arguments of other types, with what to give."""
-    if not isinstance(out, str | Path) or not str(out):
-        raise ValueError(f"`out` is {out!r}; give a folder for the run, such as 'runs/mine'.")
-    if not (recipe is None or isinstance(recipe, Recipe | str)):
-        raise ValueError(
-            f"`recipe` is a {type(recipe).__name__}; give Recipe(...), a preset's name "
-            f"({', '.join(PRESETS)}), or None."
-        )
-    if not (mask is None or callable(mask)):
-        raise ValueError(
-            f"`mask` is a {type(mask).__name__}; give a function of the inputs that returns True "
-            "where outputs count, or put the array into Fields(..., mask=...)."
-        )
-    if not (loss is None or callable(loss)):
-        raise ValueError(
-            f"`loss` is a {type(loss).__name__}; give a function of (prediction, target), or name "
-            "one in the recipe: Recipe(loss=...)."
-        )
-    if not isinstance(hardware, Hardware):
-        raise ValueError(
-            f"`hardware` is a {type(hardware).__name__}; give Hardware(accelerator='cpu')."
-        )
 
 
 def name_of(thing: Any) -> str:
@@ -788,10 +339,12 @@ def kind_of(model: nn.Module) -> str:
 
 
 def with_hashes(config: RunConfig) -> RunConfig:
-    """The same run, which knows by hash what a user's data are."""
-    if not isinstance(config.problem, OwnData) or config.problem.hashes:
+    """The same run, which knows by hash what a user's data are now."""
+    data = config.problem
+    if not isinstance(data, OwnData) or data.hashes:
         return config
-    return replace(config, problem=hash_data(config.problem))
+    hashes = {split: hash_fields(fields) for split, fields in open_splits(data).items()}
+    return replace(config, problem=replace(data, hashes=hashes))
 
 
 def keep_data(data: OwnData, fields: Mapping[str, OwnSet], folder: RunFolder) -> OwnData:
@@ -799,161 +352,3 @@ def keep_data(data: OwnData, fields: Mapping[str, OwnSet], folder: RunFolder) ->
     if folder.data_file.exists():
         return replace(data, source={"kept": str(folder.data_file.absolute())})
     return replace(data, source=keep_fields(fields, folder.data_file))
-
-
-def refuse_misfits(config: RunConfig, splits: Sequence[str]) -> None:
-    """Refuse what cannot be trained or evaluated, without a look at data."""
-    network, problem, recipe = config.architecture, config.problem, config.train
-    if not splits:
-        raise ValueError("no split to evaluate; name one at least, such as val.")
-    if isinstance(problem, OwnData):
-        refuse_another_grid(network, problem.domain)
-    else:
-        for split in ("train", "val", *splits):
-            Samples.of(problem, split, config.resolution, times=config.times).check_inputs()
-    if not config.times:
-        refuse_time_training(recipe)
-    refuse_large_network(config)
-    channels = (network.in_channels, network.out_channels)
-    if channels != problem.channels:
-        raise ValueError(
-            f"{problem.name} has {problem.channels[0]} input and {problem.channels[1]} output "
-            f"channels, the network {channels[0]} and {channels[1]}; leave in_channels and "
-            "out_channels out."
-        )
-    if getattr(network, "out_size", None) not in (None, network.size):
-        raise ValueError(
-            f"outputs of {problem.name} lie on the inputs' grid; leave out_size out, or train such "
-            "a network in Python by torchcno.training.fit."
-        )
-    refuse_symmetry(config)
-    refuse_without_equation(config)
-    devices, nodes = extent(config.hardware)
-    samples = recipe.samples or problem.samples["train"]
-    check_batches(recipe, count_windows(samples, config.times, recipe), devices * nodes)
-
-
-def refuse_another_grid(network: Any, grid: Grid) -> None:
-    """Refuse a network of another dimension, or for samples that lie elsewhere."""
-    if len(network.size) != len(grid.shape):
-        raise ValueError(
-            f"the network is for {len(network.size)} axes (size {network.size}), and the data have "
-            f"{len(grid.shape)}; leave size out."
-        )
-    layout = getattr(network, "layout", grid.layout)
-    if layout != grid.layout:
-        raise ValueError(
-            f"`train` lies on a {grid.layout} grid, and the network takes samples to be {layout}; "
-            f"build it with layout={grid.layout!r}."
-        )
-
-
-def refuse_large_network(config: RunConfig) -> None:
-    """Refuse weights that do not fit into memory: with gradients and moments four times."""
-    if is_foreign(config.model):
-        return
-    count = config.members * parameter_count(config.model, config.architecture).reals
-    remedy = "use a smaller width, or fewer layers or levels"
-    refuse_without_memory(4 * 4 * count, f"a network of {count:,} parameters in training", remedy)
-
-
-def refuse_symmetry(config: RunConfig) -> None:
-    """Refuse an augmentation that the problem has not, or that grid and dimension contradict."""
-    name, problem = config.train.augmentation, config.problem
-    if name in ("none", *problem.symmetries):
-        return
-    known = ", ".join(("none", *problem.symmetries))
-    why = f"{problem.name} has no symmetry {name!r}"
-    if isinstance(problem, OwnData):
-        reason = contradiction(name, problem.domain, problem.channels)
-        why = f"augmentation {name!r} does not fit: {reason}"
-    raise ValueError(f"{why}; use augmentation {known}.")
-
-
-def refuse_moved_zero(recipe: Recipe, scaling: Normalization) -> None:
-    """Refuse a symmetry that changes signs where zero is not scaled to where it takes it to be."""
-    wanted = ZEROS.get(recipe.augmentation)
-    if wanted is None:
-        return
-    for side in SIDES:
-        zeros = [-low / (high - low) for low, high in scaling.constants(side)]
-        if any(abs(zero - wanted) > MOVED_ZERO for zero in zeros):
-            found = ", ".join(f"{zero:.3g}" for zero in zeros)
-            others = [name for name in ZEROS if name != recipe.augmentation]
-            raise ValueError(
-                f"augmentation {recipe.augmentation!r} takes zero to be scaled to {wanted}, and it "
-                f"is scaled to {found}; use augmentation {' or '.join([*others, 'none'])}, or "
-                "another normalization."
-            )
-
-
-def refuse_foreign_fields(model: nn.Module, given: Mapping[str, OwnSet]) -> None:
-    """Refuse sets that are not of one kind, or not of the network's."""
-    sets: dict[str, Fields | StoredFields] = {
-        which: one.as_fields() if isinstance(one, Trajectories) else one
-        for which, one in given.items()
-    }
-    train = sets["train"]
-    config, grid = getattr(model, "config", None), train.grid
-    of_data = train.channels
-    of_model = tuple(
-        getattr(config, f"{side}_channels", n)
-        for side, n in zip(("in", "out"), of_data, strict=True)
-    )
-    for which, fields in sets.items():
-        channels = fields.channels
-        if channels != of_model:
-            raise ValueError(
-                f"`{which}` has {channels[0]} input and {channels[1]} output channels, the network "
-                f"{of_model[0]} and {of_model[1]}; build it with in_channels={channels[0]}, "
-                f"out_channels={channels[1]}."
-            )
-    for which, fields in sets.items():
-        other = fields.grid
-        if (grid.layout, grid.extent) != (other.layout, other.extent):
-            raise ValueError(
-                f"`train` lies on a {grid.layout} grid of {grid.extent}, `{which}` on a "
-                f"{other.layout} one of {other.extent}; give both the same layout and extent."
-            )
-    probe_network(model, in_memory(train[:2]))
-
-
-def probe_network(model: nn.Module, some: Fields) -> None:
-    """Refuse a network that does not map the inputs to fields like the outputs."""
-    was_training, u, v = model.training, some.inputs, some.outputs
-    device = next((p.device for p in model.parameters()), None)
-    if device is None:
-        raise ValueError(f"{type(model).__name__} has no weights to train; give another network.")
-    if device.type == "meta":
-        raise ValueError(
-            f"{type(model).__name__} lies on the device meta, without values; build it on the CPU."
-        )
-    try:
-        names = conditioning_of(model)
-        told = [torch.zeros(len(u), len(names), device=device)] if names else []
-        with torch.no_grad():
-            found = model.eval()(u.float().to(device), *told)
-    except Exception as error:  # whatever a network raises is its reason
-        words = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(
-            f"{type(model).__name__} does not take inputs of shape {tuple(u.shape)}: "
-            f"{words.rstrip('.')}; build it for these fields."
-        ) from error
-    finally:
-        model.train(was_training)
-    if not isinstance(found, torch.Tensor) or found.shape != v.shape or found.is_complex():
-        got = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
-        raise ValueError(
-            f"{type(model).__name__} maps inputs of shape {tuple(u.shape)} to {got}, and the "
-            f"outputs have {tuple(v.shape)}; give a network that returns real fields like them."
-        )
-
-
-def versions() -> dict[str, str]:
-    """What a run was made with; Fabric comes by itself or as a part of Lightning."""
-    fabric = ("lightning-fabric", "lightning", "pytorch-lightning")
-    found = {"python": platform.python_version()}
-    for name in ("torchcno", "torch", "numpy", *fabric, "safetensors"):
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found

@@ -213,7 +213,7 @@ def measure_on_data(
     operator: "TrainedOperator", config: "RunConfig", device: torch.device
 ) -> Trust:
     """`measure_trust` on the data that a run of `config` has, in its arithmetic."""
-    from torchcno.runs.evolve import load_predicted
+    from torchcno.runs.loading import load_predicted
 
     found: dict[str, Fields] = {}
     for split, most in (("train", KNOWN), ("val", None)):

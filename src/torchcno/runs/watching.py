@@ -5,8 +5,8 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from torchcno.runs.own import OwnData
 from torchcno.runs.presets import is_foreign, model_class, parameter_count
 from torchcno.runs.progress import progress_bars
 from torchcno.runs.verdict import read_verdict
-from torchcno.training import Epoch
+from torchcno.training import Epoch, EventFile
 from torchcno.training.hardware import device_name, extent, is_captured, pick_device
 from torchcno.training.interruption import terminable
 from torchcno.training.loop import choose_precision
@@ -68,6 +68,28 @@ def show_training(config: RunConfig) -> Iterator[Watch]:
             training(epoch.epoch, config.train.epochs, note)
 
         yield Watch(data, on_epoch, on_scaling)
+
+
+@contextmanager
+def draw_curves(config: RunConfig, folder: Path, watch: Watch) -> Iterator[list[Watch]]:
+    """`watch` for every member, with the curves of TensorBoard where they are asked for."""
+    if not config.tensorboard:
+        yield [watch] * config.members
+        return
+    places = [folder]
+    if config.members > 1:  # TensorBoard takes each folder for a run
+        places = [folder / str(number) for number in range(config.members)]
+
+    def tell_both(draw: EventFile) -> Watch:
+        def on_epoch(epoch: Epoch) -> None:
+            for tell in (draw, watch.epoch):
+                if tell is not None:
+                    tell(epoch)
+
+        return replace(watch, epoch=on_epoch)
+
+    with ExitStack() as files:
+        yield [tell_both(files.enter_context(closing(EventFile(place)))) for place in places]
 
 
 def describe_run(config: RunConfig) -> str:
