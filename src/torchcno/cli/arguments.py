@@ -213,9 +213,12 @@ def _registry(sections: Mapping[str, Any]) -> ConstructorRegistry:
         kind = info.type
         if kind not in VALUES or kind is bool:
             return None
-        read = functools.partial(_read_value, kind)
         return PrimitiveConstructorSpec(
-            1, VALUES[kind], read, lambda it: isinstance(it, kind), lambda it: [str(it)]
+            1,
+            VALUES[kind],
+            lambda words: kind(words[0]),
+            lambda it: isinstance(it, kind),
+            lambda it: [str(it)],
         )
 
     @registry.struct_rule
@@ -242,10 +245,6 @@ def _registry(sections: Mapping[str, Any]) -> ConstructorRegistry:
         return StructConstructorSpec(make_tree, tuple(_field_specs(name, config)))
 
     return registry
-
-
-def _read_value(kind: type, words: list[str]) -> Any:
-    return kind(words[0])
 
 
 def _field_specs(where: str, config: Any, prefix: str = "") -> Iterator[StructFieldSpec]:

@@ -57,4 +57,4 @@ def resume(
             print(f"{run} has no checkpoint: the run begins again.", file=sys.stderr)
         with watch_training(config, go_on=f"cno resume {run}") as watch:
             result = resume_run(run, watch, config.hardware, data, epochs)
-    show_result(run, result)
+    show_result(run, result, config.train.epochs)

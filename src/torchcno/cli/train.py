@@ -158,10 +158,15 @@ class RunOptions:
                 tree[key] = given[key]
         if self.times is not None:
             tree["times"] = list(read_times(self.times))
-        hardware = {field: given[key] for key, field in HARDWARE.items() if key in given}
-        for key, values in {**fields, "hardware": hardware}.items():
+        for key, values in {**fields, "hardware": self.hardware}.items():
             tree[key] = {**section(tree, key), **values}
         return RunConfig.from_tree(tree)
+
+    @property
+    def hardware(self) -> dict[str, Any]:
+        """The fields of `Hardware` that are given."""
+        named = {field: getattr(self, option) for option, field in HARDWARE.items()}
+        return {field: value for field, value in named.items() if value is not None}
 
     @property
     def is_own(self) -> bool:
@@ -203,8 +208,6 @@ class RunOptions:
             self.split_seed,
             self.name or self.data.stem,
         )
-        given = {k: v for k, v in vars(self).items() if not (v is None or v is False)}
-        hardware = {field: given[key] for key, field in HARDWARE.items() if key in given}
         return RunConfig.for_fields(
             data,
             self.model or "cno",
@@ -213,7 +216,7 @@ class RunOptions:
             recipe=fields.get("train", {}),
             seed=self.seed or 0,
             members=1 if self.members is None else self.members,
-            hardware=from_plain(Hardware, hardware, "hardware"),
+            hardware=from_plain(Hardware, self.hardware, "hardware"),
             tensorboard=self.tensorboard,
         )
 
@@ -286,7 +289,7 @@ def train(
     where = f" --data {run.data}" if run.data and not run.is_own else ""
     with watch_training(config, go_on=f"cno resume {run.out}{where}") as watch:
         result = train_run(config, run.out, watch)
-    show_result(run.out, result)
+    show_result(run.out, result, config.train.epochs)
 
 
 def find_sections(words: Sequence[str]) -> dict[str, Any]:

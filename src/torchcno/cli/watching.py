@@ -28,8 +28,8 @@ def watch_training(config: RunConfig, go_on: str) -> Iterator[Watch]:
         raise Stop(INTERRUPTED, words) from interrupted
 
 
-def show_result(folder: Path, result: Mapping[str, Any] | None) -> None:
-    """Print what a run came to; a run's further processes have nothing to say."""
+def show_result(folder: Path, result: Mapping[str, Any] | None, epochs: int) -> None:
+    """Print what a run of `epochs` came to; its further processes have nothing to say."""
     if not result:
         return
     channels = {
@@ -38,6 +38,6 @@ def show_result(folder: Path, result: Mapping[str, Any] | None) -> None:
         for c, summary in enumerate(summaries)
     }
     show_errors({**result["errors"], **channels})
-    show_verdict(folder, result, RunFolder(folder).config().train.epochs)
+    show_verdict(folder, result, epochs)
     further = f"; further: cno evaluate {folder}, cno predict {folder} FILE"
     print(f"All of it is in {folder}{further if RunFolder(folder).weights.exists() else '.'}")

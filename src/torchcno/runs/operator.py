@@ -25,6 +25,9 @@ from torchcno.runs.ranges import OutOfRange, TrainingRange
 from torchcno.runs.trust import Prediction, Trust, corrected_problem, relative_spread
 from torchcno.training.augmentation import average_over_group
 
+Inputs = Float[Tensor | np.ndarray, "sample in_channel *space"]  # physical
+Conditions = Tensor | float | None  # scalars that a network depends on, a row per sample
+
 
 class TrainedOperator(nn.Module):
     """The learned operator in physical units, at any resolution that its network takes:
@@ -60,7 +63,7 @@ class TrainedOperator(nn.Module):
         self.home: Path | None = None  # the folder of its run, which knows the problem's constants
 
     def forward(
-        self, u: Float[Tensor, "batch in_channel *space"], conditions: Tensor | float | None = None
+        self, u: Float[Tensor, "batch in_channel *space"], conditions: Conditions = None
     ) -> Float[Tensor, "batch out_channel *space"]:
         """Physical outputs for physical inputs `u`, on the same grid.
 
@@ -81,20 +84,14 @@ class TrainedOperator(nn.Module):
 
     @overload
     def predict(
-        self,
-        u: Tensor | np.ndarray,
-        batch_size: int = 32,
-        conditions: Tensor | float | None = None,
-        *,
-        confidence: None = None,
-        correct: int = 0,
+        self, u: Inputs, batch_size: int = 32, conditions: Conditions = None, *, correct: int = 0
     ) -> Tensor: ...
     @overload
     def predict(
         self,
-        u: Tensor | np.ndarray,
+        u: Inputs,
         batch_size: int = 32,
-        conditions: Tensor | float | None = None,
+        conditions: Conditions = None,
         *,
         confidence: float,
         correct: int = 0,
@@ -102,9 +99,9 @@ class TrainedOperator(nn.Module):
     @torch.inference_mode()
     def predict(
         self,
-        u: Float[Tensor | np.ndarray, "sample in_channel *space"],
+        u: Inputs,
         batch_size: int = 32,
-        conditions: Tensor | float | None = None,
+        conditions: Conditions = None,
         *,
         confidence: float | None = None,
         correct: int = 0,
@@ -124,14 +121,9 @@ class TrainedOperator(nn.Module):
         trust = None if confidence is None else self._measured_trust()
         problem = corrected_problem(self.home, correct, confidence)
         u = self._checked(u)
-        departures = self.range and self.range.describe_departures(u, self.grid.shape)
-        if departures:
-            warnings.warn(
-                f"inputs are outside the training range, and predictions may be wrong: "
-                f"{departures}.",
-                OutOfRange,
-                stacklevel=3,
-            )
+        self._warn_of_range(
+            u, "inputs are outside the training range, and predictions may be wrong"
+        )
         v = self.apply_to(u, batch_size, conditions)
         if not v.isfinite().all():
             bad = int((~v.isfinite()).flatten(1).any(1).nonzero()[0])
@@ -161,9 +153,9 @@ class TrainedOperator(nn.Module):
     @torch.inference_mode()
     def spread(
         self,
-        u: Float[Tensor | np.ndarray, "sample in_channel *space"],
+        u: Inputs,
         batch_size: int = 32,
-        conditions: Tensor | float | None = None,
+        conditions: Conditions = None,
     ) -> Float[Tensor, "sample out_channel *space"]:
         """The standard deviation over the members of an ensemble, in physical units.
 
@@ -180,9 +172,7 @@ class TrainedOperator(nn.Module):
         return spread_of(torch.stack(found))
 
     @torch.inference_mode()
-    def ood_score(
-        self, u: Float[Tensor | np.ndarray, "sample in_channel *space"]
-    ) -> Float[Tensor, " sample"]:
+    def ood_score(self, u: Inputs) -> Float[Tensor, " sample"]:
         """How unlike the training's an input is: the share of validation inputs that are less so.
 
         Uniform on [0, 1) for inputs of the training's kind: one in twenty has 0.95 or more.
@@ -201,19 +191,28 @@ class TrainedOperator(nn.Module):
         return self.trust
 
     @torch.inference_mode()
-    def apply_to(
-        self, u: Tensor, batch_size: int = 32, conditions: Tensor | float | None = None
-    ) -> Tensor:
+    def apply_to(self, u: Tensor, batch_size: int = 32, conditions: Conditions = None) -> Tensor:
         """`predict` without a look at the training range and at what comes out."""
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}; use a whole number, 1 or more.")
         u = self._checked(u)
         self.eval()
         device = next(self.parameters()).device
-        rows = as_rows(conditions, conditioning_of(self.network), u)
+        rows = self._rows_for(u, conditions)
         given: Iterable[Tensor | None] = repeat(None) if rows is None else rows.split(batch_size)
         batches = zip(u.split(batch_size), given, strict=False)
         return torch.cat([self(batch.to(device), row).cpu() for batch, row in batches])
+
+    def _rows_for(self, u: Tensor, conditions: Conditions) -> Tensor | None:
+        """What the network is told of each sample of `u`; None of one that is told nothing."""
+        return as_rows(conditions, conditioning_of(self.network), u)
+
+    def _warn_of_range(self, u: Tensor, words: str) -> bool:
+        """Warn of fields outside the training range, in these `words`; whether there are any."""
+        departures = self.range and self.range.describe_departures(u, self.grid.shape)
+        if departures:
+            warnings.warn(f"{words}: {departures}.", OutOfRange, stacklevel=4)
+        return bool(departures)
 
     def _checked(self, u: Any) -> Tensor:
         """Inputs as a tensor of finite real numbers, on the grid of the operator's kind."""

@@ -15,13 +15,14 @@ from torch import Tensor
 from torchcno.data.arrays import as_real_tensor
 from torchcno.data.trajectories import Trajectories, as_times
 from torchcno.operators.conditioning import as_rows
-from torchcno.runs.operator import TrainedOperator
+from torchcno.runs.operator import Conditions, TrainedOperator
 from torchcno.runs.plain import to_plain
 from torchcno.runs.ranges import OutOfRange
 from torchcno.selection import select
 from torchcno.training.augmentation import average_over_group
 from torchcno.training.propagator import TIME, Propagator
 
+States = Float[Tensor | np.ndarray, "sample channel *space"]  # physical, at one time
 SAME_TIME = 1e-4  # lead times that differ by less than this part of the longest are the same
 
 
@@ -94,7 +95,7 @@ class EvolutionOperator(TrainedOperator):
         self.propagator = propagator
 
     def forward(
-        self, u: Float[Tensor, "batch channel *space"], conditions: Tensor | float | None = None
+        self, u: Float[Tensor, "batch channel *space"], conditions: Conditions = None
     ) -> Float[Tensor, "batch channel *space"]:
         """The states one lead time later.
 
@@ -108,19 +109,16 @@ class EvolutionOperator(TrainedOperator):
         v = self._advance(scaled, leads.to(scaled), parameters)
         return self.normalization.denormalize_outputs(v)
 
-    @torch.inference_mode()
-    def apply_to(
-        self, u: Tensor, batch_size: int = 32, conditions: Tensor | float | None = None
-    ) -> Tensor:
-        """`predict` without a look at the training range and at what comes out."""
+    def _rows_for(self, u: Tensor, conditions: Conditions) -> Tensor | None:
+        """What the network is told: of lead times alone, the longest, unless given."""
         if conditions is None and self.propagator.conditions == (TIME,):
             conditions = self.propagator.longest
-        return super().apply_to(u, batch_size, conditions)
+        return super()._rows_for(u, conditions)
 
     @torch.inference_mode()
     def rollout(
         self,
-        u0: Float[Tensor | np.ndarray, "sample channel *space"],
+        u0: States,
         times: Any,
         *,
         parameters: Any = None,
@@ -147,12 +145,7 @@ class EvolutionOperator(TrainedOperator):
         return torch.cat(made)
 
     def rollout_steps(
-        self,
-        u0: Float[Tensor | np.ndarray, "sample channel *space"],
-        times: Any,
-        *,
-        parameters: Any = None,
-        way: str = "auto",
+        self, u0: States, times: Any, *, parameters: Any = None, way: str = "auto"
     ) -> "Iterator[tuple[float, Float[Tensor, 'sample channel *space']]]":
         """`rollout` as a stream: a time and its states, one after the other, on the CPU.
 
@@ -174,7 +167,10 @@ class EvolutionOperator(TrainedOperator):
         if parameters is not None:
             parameters = parameters.to(weight.device)
         known = {0: self.normalization.normalize_inputs(u0.to(weight.device)).to(weight.dtype)}
-        is_told = self._warn_of_range(u0, times[0])
+        outside = (
+            "the rollout is outside the training range at t = {:g}, and may be wrong from there on"
+        )
+        is_told = self._warn_of_range(u0, outside.format(times[0]))
         yield times[0], u0.to("cpu", weight.dtype)
         for j, jump in enumerate(plan, start=1):
             known = {i: state for i, state in known.items() if i >= jump.base}
@@ -185,7 +181,7 @@ class EvolutionOperator(TrainedOperator):
                 known[j] = u
             state = self.normalization.denormalize_outputs(u).cpu()
             self._refuse_infinite(state, times[j])
-            is_told = is_told or self._warn_of_range(state, times[j])
+            is_told = is_told or self._warn_of_range(state, outside.format(times[j]))
             yield times[j], state
 
     def step(
@@ -203,7 +199,7 @@ class EvolutionOperator(TrainedOperator):
         advance = partial(self.propagator.advance, self.network)
         return average_over_group(advance, self.symmetry, u, part, told)
 
-    def _read(self, u: Tensor, conditions: Tensor | float | None) -> tuple[Tensor, Tensor | None]:
+    def _read(self, u: Tensor, conditions: Conditions) -> tuple[Tensor, Tensor | None]:
         """Lead times and parameters of the rows that the network is told, in physical units."""
         propagator = self.propagator
         default = u.new_full((u.shape[0],), propagator.longest)  # any batch, also where traced
@@ -234,18 +230,6 @@ class EvolutionOperator(TrainedOperator):
                 OutOfRange,
                 stacklevel=4,
             )
-
-    def _warn_of_range(self, state: Tensor, time: float) -> bool:
-        """Warn of a state outside the training range; whether it is."""
-        departures = self.range and self.range.describe_departures(state, self.grid.shape)
-        if departures:
-            warnings.warn(
-                f"the rollout is outside the training range at t = {time:g}, and may be wrong from "
-                f"there on: {departures}.",
-                OutOfRange,
-                stacklevel=4,
-            )
-        return bool(departures)
 
     def _refuse_infinite(self, state: Tensor, time: float) -> None:
         if state.isfinite().all():
@@ -292,11 +276,11 @@ class Horizon(EvolutionOperator):
         return cls(operator, first, last, trajectories.parameters)
 
     def forward(
-        self, u: Float[Tensor, "batch channel *space"], conditions: Tensor | float | None = None
+        self, u: Float[Tensor, "batch channel *space"], conditions: Conditions = None
     ) -> Float[Tensor, "batch channel *space"]:
         """The states at the end; `conditions` are the parameters, a row per sample."""
         self._refuse_shape(u)
-        rows = _rows_of(self.rows if conditions is None else conditions, len(u))
+        rows = self._rows_for(u, conditions)
         rows = None if rows is None else rows.to(u.device)
         number = next(self.parameters()).dtype
         v = self.normalization.normalize_inputs(u).to(number)
@@ -304,19 +288,9 @@ class Horizon(EvolutionOperator):
             v = self._advance(v, v.new_full((len(v),), lead), rows)
         return self.normalization.denormalize_outputs(v)
 
-    @torch.inference_mode()
-    def apply_to(
-        self, u: Tensor, batch_size: int = 32, conditions: Tensor | float | None = None
-    ) -> Tensor:
-        """`predict` without a look at the training range and at what comes out."""
-        u, device = self._checked(u), next(self.parameters()).device
-        self.eval()
-        rows = _rows_of(self.rows if conditions is None else conditions, len(u))
-        made = []
-        for begin in range(0, len(u), batch_size):
-            some = slice(begin, begin + batch_size)
-            made.append(self(u[some].to(device), None if rows is None else rows[some]).cpu())
-        return torch.cat(made)
+    def _rows_for(self, u: Tensor, conditions: Conditions) -> Tensor | None:
+        """The parameters of each sample: those of `rows`, unless given."""
+        return _rows_of(self.rows if conditions is None else conditions, len(u))
 
 
 def _rows_of(parameters: Any, n: int) -> Float[Tensor, "sample number"] | None:
