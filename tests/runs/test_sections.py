@@ -1,4 +1,5 @@
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,15 @@ from torchcno.problems import PROBLEMS
 from torchcno.runs.audit import audit_trust
 from torchcno.runs.folder import load
 from torchcno.runs.loading import load_pairs
-from torchcno.runs.sections import BreakEven, Subject, TrustPage, describe_page, measure_spread
+from torchcno.runs.sections import (
+    BreakEven,
+    Subject,
+    TrustPage,
+    describe_page,
+    measure_noise,
+    measure_spectrum,
+    measure_spread,
+)
 from torchcno.runs.train import train
 from torchcno.training import Hardware, Recipe
 
@@ -27,6 +36,22 @@ def test_unchanged_inputs_have_the_error_of_the_run(page):
     assert amplitude[1.0] == pytest.approx(resolution[24.0], rel=1e-3)
     # A CNO is one operator: the error on a finer grid is that of the same functions.
     assert resolution[48.0] == pytest.approx(resolution[24.0], rel=0.05)
+
+
+def test_outputs_that_do_not_count_are_in_no_error(tiny_run, tiny_config):
+    """A network that is right where outputs count has no error, whatever it says elsewhere."""
+
+    class Half(type(tiny_config.problem)):
+        def mask(self, inputs):
+            return torch.arange(inputs.shape[-1]).expand_as(inputs) < inputs.shape[-1] // 2
+
+    config = replace(tiny_config, problem=Half(**vars(tiny_config.problem)))
+    operator, fields = load(tiny_run), load_pairs(tiny_config, "test", 4)
+    operator.apply_to = lambda u, *_: fields.outputs.where(config.problem.mask(u), 9.0)
+    subject = Subject(operator, config, fields, "test", None, torch.device("cpu"))
+    assert max(measure_noise(subject).errors) < 1e-12
+    bands = measure_spectrum(subject).bands["test"]
+    assert max(band.relative for band in bands) < 1e-12
 
 
 def test_noise_does_not_help(page):

@@ -16,7 +16,7 @@ from torchcno.data.fields import Fields
 from torchcno.data.samples import Samples
 from torchcno.evaluation.conformal import coverage, likely_coverage
 from torchcno.evaluation.errors import sample_errors
-from torchcno.evaluation.ood import auroc, detection_rate, rank_correlation
+from torchcno.evaluation.ood import KnownInputs, auroc, detection_rate, rank_correlation
 from torchcno.evaluation.resolution import on_grid
 from torchcno.evaluation.spectra import NO_TRUTH, BandError, error_by_band
 from torchcno.evaluation.timing import median_seconds
@@ -33,7 +33,8 @@ from torchcno.spectral import resample
 
 AMPLITUDES = (0.5, 0.8, 1.0, 1.25, 2.0)  # times the inputs
 NOISES = (0.0, 0.001, 0.01, 0.03, 0.1)  # of the inputs' root mean square
-SHIFTS = (0.0, 0.25, 0.5, 1.0)  # steps of the grid, along every axis
+# Steps of the grid, along every axis. 0.382 is no whole step of any finer grid inside a network.
+SHIFTS = (0.0, 0.25, 0.382, 0.5, 1.0)
 RESOLUTIONS = (0.5, 0.75, 1.0, 1.5, 2.0)  # of the training's points per axis
 CONFIDENCES = (0.5, 0.8, 0.9, 0.95)
 COARSER = (1.0, 0.75, 0.5, 0.375, 0.25)  # of the solver's points per axis and steps
@@ -172,9 +173,19 @@ class Subject:
         """The problem of the run."""
         return self.config.problem
 
-    def errors(self, u: Tensor, v: Tensor) -> Tensor:
-        """The physical relative L1 error of each prediction of `v` from `u`."""
-        return relative_l1(self.operator.apply_to(u).double(), v.double().cpu())
+    def errors(self, fields: Fields, u: Tensor | None = None) -> Tensor:
+        """The physical relative L1 error of each prediction, where outputs count.
+
+        From the inputs of `fields`, or from `u` in their place.
+        """
+        prediction = self.operator.apply_to(fields.inputs if u is None else u)
+        scaling, mask = self.operator.error_scaling, self.problem.mask
+        return sample_errors(prediction, fields, scaling, mask)["relative_l1"]["physical"].cpu()
+
+    def where_it_counts(self, prediction: Tensor, fields: Fields) -> Tensor:
+        """A prediction that is right wherever outputs do not count."""
+        counts, truth = fields.counts(self.problem.mask), fields.outputs.to(prediction)
+        return prediction if counts is None else prediction.where(counts.to(truth.device), truth)
 
     @cached_property
     def predictions(self) -> dict[str, Tensor]:
@@ -217,7 +228,8 @@ def measure_shift(subject: Subject) -> ErrorCurve:
     points = []
     for steps in SHIFTS:
         by = (steps,) * len(grid.shape)
-        points.append((steps, subject.errors(translated(u, by).float(), translated(v, by))))
+        moved = Fields(translated(u, by).float(), translated(v, by), grid)
+        points.append((steps, subject.errors(moved)))
     return subject.curve(against, points)
 
 
@@ -231,8 +243,8 @@ def measure_amplitude(subject: Subject) -> ErrorCurve:
         return ErrorCurve(against, left_out=why)
     points = []
     for factor in AMPLITUDES:
-        u, v = solve_scaled(subject, factor)
-        points.append((factor, subject.errors(u, v)))
+        fields = Fields(*solve_scaled(subject, factor), subject.test.grid)
+        points.append((factor, subject.errors(fields)))
     return subject.curve(against, points)
 
 
@@ -261,13 +273,13 @@ def draw_states(
 
 def measure_noise(subject: Subject) -> ErrorCurve:
     """The error where inputs are measured with noise; the truth is that of the clean ones."""
-    u, v = subject.test.inputs, subject.test.outputs
+    u = subject.test.inputs
     rms = u.double().square().flatten(2).mean(2).sqrt().reshape(*u.shape[:2], *[1] * (u.ndim - 2))
     noise = torch.randn(u.shape, generator=Generator().manual_seed(0))
     points = []
     for level in NOISES:
         noisy = (u.cpu() + level * rms.cpu() * noise).float()
-        points.append((level, subject.errors(noisy, v)))
+        points.append((level, subject.errors(subject.test, noisy)))
     return subject.curve("noise over the input's size", points)
 
 
@@ -281,27 +293,22 @@ def measure_resolution(subject: Subject) -> ErrorCurve:
     finest = subject.test[:FEW] if is_own else load_predicted(
         config, subject.operator, subject.split, FEW, subject.device, max(sizes)
     )  # fmt: skip
-    points, mask = [], problem.mask
+    points = []
     for size in sizes:
-        fields = on_grid(finest, size)
         try:
-            prediction = subject.operator.apply_to(fields.inputs)
+            points.append((float(size), subject.errors(on_grid(finest, size))))
         except ValueError:  # a network that takes its own grid alone
             continue
-        errors = sample_errors(prediction, fields, subject.operator.error_scaling, mask)
-        points.append((float(size), errors["relative_l1"]["physical"]))
     return subject.curve(against, points)
 
 
 def measure_spectrum(subject: Subject) -> SpectrumErrors:
     """The error by bands of wavenumbers."""
-    layout = subject.test.grid.layout
-    return SpectrumErrors(
-        {
-            split: tuple(error_by_band(subject.predictions[split].double(), fields.outputs, layout))
-            for split, fields in subject.splits.items()
-        }
-    )
+    found, layout = {}, subject.test.grid.layout
+    for split, fields in subject.splits.items():
+        prediction = subject.where_it_counts(subject.predictions[split].double(), fields)
+        found[split] = tuple(error_by_band(prediction, fields.outputs, layout))
+    return SpectrumErrors(found)
 
 
 def measure_calibration(subject: Subject) -> Calibration:
@@ -355,15 +362,22 @@ def measure_detection(subject: Subject) -> Detection:
         spread = relative_spread(operator, fields.inputs, trust.bands.scale)
         u = fields.inputs.cpu()
         found[split] = trust.inputs.distances_of(u, operator.grid.layout, spread)
-    scores = {split: trust.inputs.scores(one) for split, one in found.items()}
-    kept = {split: tuple(one.tolist()) for split, one in scores.items()}
-    inside = detection_rate(scores[subject.split])
-    if subject.ood is None:
+    return detect(trust.inputs, found, subject.split)
+
+
+def detect(
+    known: KnownInputs, distances: Mapping[str, Mapping[str, Tensor]], split: str
+) -> Detection:
+    """What distances of inputs tell, by split: those of `split`, and of `ood` where there are."""
+    scores = {name: known.scores(one) for name, one in distances.items()}
+    kept = {name: tuple(one.tolist()) for name, one in scores.items()}
+    inside = detection_rate(scores[split])
+    if "ood" not in distances:
         why = "there is no set out of distribution"
         return Detection(alarms_inside=inside, scores=kept, left_out=why)
-    here, there = found[subject.split], found["ood"]
+    here, there = distances[split], distances["ood"]
     return Detection(
-        auroc(trust.inputs.combine(here), trust.inputs.combine(there)),
+        auroc(known.combine(here), known.combine(there)),
         {kind: auroc(here[kind], there[kind]) for kind in here},
         inside,
         detection_rate(scores["ood"]),
@@ -378,7 +392,8 @@ def measure_spread(subject: Subject) -> Spread:
     correlation, over_error = {}, {}
     for split, fields in subject.splits.items():
         spread = subject.operator.spread(fields.inputs).double()
-        error = subject.predictions[split].double() - fields.outputs.double().cpu()
+        truth = fields.outputs.double().cpu()
+        error = subject.where_it_counts(subject.predictions[split].double(), fields) - truth
         sizes = [one.flatten(1).square().mean(1).sqrt() for one in (spread, error)]
         correlation[split] = rank_correlation(*sizes)
         over_error[split] = float((sizes[0] / sizes[1]).quantile(0.5))
@@ -395,9 +410,9 @@ def measure_break_even(subject: Subject) -> BreakEven:
         return BreakEven(left_out=words)
     if problem.coarsened(0.5) is None:
         return BreakEven(left_out=f"the solver of {problem.name} has no coarser form")
-    u, v = (one[:FEW] for one in (subject.test.inputs, subject.test.outputs))
-    error = float(subject.errors(u, v).quantile(0.5))
-    one = u[:1].to(subject.device)
+    few = subject.test[:FEW]
+    error, v = float(subject.errors(few).quantile(0.5)), few.outputs
+    one = few.inputs[:1].to(subject.device)
     with torch.inference_mode():
         network = median_seconds(lambda: operator(one), subject.device, 5)
     solver = time_solver(subject, problem, resolution)
@@ -493,7 +508,7 @@ def _describe_spectrum(spectrum: SpectrumErrors) -> list[str]:
         f"{split}: "
         + ", ".join(
             f"{percent(band.relative) if band.relative < NO_TRUTH else 'no truth'} at |k| "
-            f"{band.low} to {band.high - 1}"
+            + (f"{band.low}" if band.high - band.low == 1 else f"{band.low} to {band.high - 1}")
             for band in bands
             if band.share > 0.01
         )
@@ -511,16 +526,26 @@ def _describe_calibration(found: Calibration) -> list[str]:
         if one.confidence != 0.9:
             continue
         low, high = one.likely
+        promise = (
+            "nothing is promised there, for these inputs are drawn otherwise."
+            if one.split == "ood"
+            else f"{percent(low)} to {percent(high)} are likely where samples are drawn alike."
+        )
         said.append(
             f"On {one.split} ({one.samples} samples) the 90 % bound holds for "
             f"{percent(one.relative)}, the 90 % band at all points for {percent(one.everywhere)}, "
-            f"and at {percent(one.pointwise)} of the points; {percent(low)} to {percent(high)} "
-            "are likely where samples are drawn alike."
+            f"and at {percent(one.pointwise)} of the points; {promise}"
         )
-    said.append(
-        "The bands hold." if found.holds else "The bands do NOT hold on samples of its own kind."
-    )
-    return said
+    return [*said, judge_bands(found)]
+
+
+def judge_bands(found: Calibration) -> str:
+    """Whether bands hold, in a sentence: the part of the verdict that is about them."""
+    return {
+        None: "It was not measured whether error bands hold.",
+        True: "The bands hold on samples of its own kind.",
+        False: "The bands do NOT hold on samples of its own kind.",
+    }[found.holds]
 
 
 def _describe_detection(found: Detection) -> list[str]:
