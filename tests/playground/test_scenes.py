@@ -7,6 +7,7 @@ import torch
 from torchcno.data.normalization import Normalization
 from torchcno.evaluation.translation import translated
 from torchcno.grids import Grid
+from torchcno.metrics import relative_l1
 from torchcno.models.ensemble import Ensemble
 from torchcno.playground.answers import Playground, View, open_playground
 from torchcno.playground.scenes import EASELS, Frame, Spots
@@ -19,6 +20,7 @@ from torchcno.runs.pretrained import find_run
 from torchcno.training.augmentation import GROUPS, move_back, move_by
 
 UNIT = Frame(((0.0, 1.0), (0.0, 1.0)))
+BROAD = (0.5, 0.5, 0.1, 0.5)  # a spot
 
 
 @pytest.mark.parametrize("name", [name for name in EASELS if name != "airfoil"])
@@ -123,6 +125,16 @@ def test_the_doubt_of_an_ensemble_is_the_spread_of_its_members(small):
     one, two = (member.apply_to(inputs) for member in both.members())
     doubt = playground.doubt(view).fields["doubt 0"]
     torch.testing.assert_close(doubt, (one - two).abs() / math.sqrt(2))
+
+
+def test_what_looks_usual_by_its_values_alone_is_told_by_its_score():
+    """A broad blob has values and a mean wavenumber of the training, and an error of half."""
+    playground = open_playground([find_run("poisson")])
+    for scene, known in (({"seed": 1}, True), ({"seed": 1, "blobs": [BROAD]}, False)):
+        view = View(scene, 64)
+        reply, truth = playground.answer(view), playground.truth(view).fields["truth"]
+        assert (relative_l1(reply.fields["answer 0"], truth) < 0.1) == known
+        assert (reply.words["strange"] == {}) == known
 
 
 def test_the_bound_on_the_page_is_the_one_that_predictions_have():

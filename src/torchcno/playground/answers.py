@@ -31,6 +31,7 @@ COARSEST, FINEST = 16, 256
 LARGEST_SHIFT = 2.0  # grid steps
 MOST_NETWORKS = 8
 CONFIDENCE = 0.9  # of the bound on errors that the page states
+UNLIKE = 0.95  # a score of inputs from which on they are called unlike the training
 
 Plane = Float[Tensor, "batch channel y x"]
 
@@ -171,11 +172,9 @@ class Playground:
                 found[f"answer {i}"] = finite(operator.apply_to(inputs))
             except ValueError as error:
                 refused[str(i)] = str(error)
-            departures = operator.range and operator.range.describe_departures(
-                inputs, operator.grid.shape
-            )
-            if departures:
-                strange[str(i)] = departures
+            why = tell_strange(operator, inputs)
+            if why:
+                strange[str(i)] = why
         return Reply(found, {"refused": refused, "strange": strange})
 
     def truth(self, view: View) -> Reply:
@@ -262,6 +261,20 @@ def finite(answer: Plane) -> Plane:
     if not torch.isfinite(answer).all():
         raise ValueError("the answer is not finite; draw something smaller.")
     return answer
+
+
+def tell_strange(operator: TrainedOperator, inputs: Plane) -> str | None:
+    """How an input is unlike the training's: out of its range, or by its score; None: alike."""
+    if operator.range is not None:
+        departures = operator.range.describe_departures(inputs, operator.grid.shape)
+        if departures:
+            return departures
+    if operator.trust is None or tuple(inputs.shape[2:]) != operator.grid.shape:
+        return None  # on another grid, jumps look unlike those of the training
+    score = float(operator.ood_score(inputs))
+    if score < UNLIKE:
+        return None
+    return f"{100 * score:.0f} % of the validation inputs are more like the training than this one"
 
 
 def bound_errors(operator: TrainedOperator) -> float | None:
