@@ -13,7 +13,7 @@ for a new input drawn like them the score is uniform, and above 1 − α with pr
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -188,13 +188,15 @@ def block_means(
     u: Fields, shape: tuple[int, ...], layout: Layouts
 ) -> Float[Tensor, "sample channel *blocks"]:
     """Means over blocks of the training's grid, as many per axis as make `MOST_BLOCKS` or fewer."""
-    pool = {1: functional.adaptive_avg_pool1d, 2: functional.adaptive_avg_pool2d,
-            3: functional.adaptive_avg_pool3d}  # fmt: skip
+    pool: dict[int, Callable[..., Tensor]] = {
+        1: functional.adaptive_avg_pool1d,
+        2: functional.adaptive_avg_pool2d,
+        3: functional.adaptive_avg_pool3d,
+    }
     # 1e-9: rounding is not to lose a block of a whole root.
     per_axis = max(1, int((MOST_BLOCKS / u.shape[1]) ** (1 / len(shape)) + 1e-9))
     there = u if u.shape[2:] == shape else resample(u, shape, layout)
-    means: Tensor = pool[len(shape)](there, tuple(min(per_axis, n) for n in shape))
-    return means
+    return pool[len(shape)](there, tuple(min(per_axis, n) for n in shape))
 
 
 def band_shares(
