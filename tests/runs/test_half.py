@@ -9,7 +9,7 @@ import torch
 
 from torchcno import Grid, load, load_pretrained, train_on, train_run
 from torchcno.data.fields import Fields
-from torchcno.runs import half
+from torchcno.runs import half, pretrained
 from torchcno.runs.evaluate import evaluate_run
 from torchcno.runs.folder import read_config
 from torchcno.runs.half import TOLERANCE, export_half, halved
@@ -44,6 +44,14 @@ def test_weights_are_rounded_and_statistics_are_not(tiny_run, exported):
     assert {name.rsplit(".")[-1] for name, t in found.items() if t.dtype != torch.float16} == {
         "running_mean", "running_var", "num_batches_tracked",
     }  # fmt: skip
+
+
+def test_a_name_will_do(tiny_run, tmp_path, monkeypatch):
+    monkeypatch.setattr(pretrained, "WEIGHTS", tiny_run.parent)
+    monkeypatch.chdir(tmp_path)
+    errors = export_half(tiny_run.name, tmp_path / "copy", device="cpu")
+    assert load(tmp_path / "copy").problem == "poisson"
+    assert set(errors) == {"test", "ood"}
 
 
 def test_no_operator_is_exported_over_another(tiny_run, exported, tmp_path):

@@ -27,6 +27,7 @@ from torchcno.runs.card import make_card
 from torchcno.runs.config import write_tree
 from torchcno.runs.evaluate import EVALUATED, evaluate_run
 from torchcno.runs.folder import RunFolder
+from torchcno.runs.pretrained import find_run
 from torchcno.runs.trust import measure_on_data
 from torchcno.training import Hardware
 from torchcno.training.checkpoint import load_into, save_tensors
@@ -39,12 +40,13 @@ SMALL = 10_000  # entries of a tensor that is kept as it is
 def export_half(
     run: str | Path, out: str | Path, device: str = "auto", data: str | Path | None = None
 ) -> dict[str, dict[str, float]]:
-    """Write the operator of a run to the folder `out` in half precision.
+    """Write the operator of a run folder, or of a name, to the folder `out` in half precision.
 
     Returns the published error in percent by split, of the run and of what `load(out)` gives.
     Refused where one differs from the other by more than a hundredth. The data are in the folder
     `data`, or where they were in training.
     """
+    run = find_run(run)
     source, target = RunFolder(run), RunFolder(out)
     if source.path.resolve() == target.path.resolve():
         raise ValueError(f"{out} is the run itself; choose another --out.")
