@@ -1,6 +1,7 @@
 """What `train` makes of a user's fields; docs/own-data.md is its longer test."""
 
 import shutil
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from torchcno import (
     train_on,
 )
 from torchcno.cli import main
+from torchcno.data.statistics import OddData
 from torchcno.evaluation.errors import sample_errors
 from torchcno.evaluation.symmetries import find_symmetries
 from torchcno.metrics import relative_l1
@@ -345,3 +347,24 @@ def test_no_folder_of_someone_else_is_written_to(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"not of a run \(config\.yaml\)"):
         train("cno", heat(8), heat(4, 1), foreign, recipe=RECIPE)
     assert (foreign / "config.yaml").read_text() == "server: 1\n"
+
+
+def test_a_periodic_network_is_told_of_a_force_that_it_cannot_see(tmp_path):
+    x = torch.arange(16) / 16
+    phases = 2 * torch.pi * torch.rand(24, 1, 1, 1, generator=torch.Generator().manual_seed(0))
+    u = torch.sin(2 * torch.pi * (x[:, None] + x) + phases)
+    force = torch.cos(2 * torch.pi * x)
+    small = {"levels": 1, "width": 4, "neck_blocks": 1, "skip_blocks": 1, "lift_width": 4}
+    recipe = choose_recipe(16, epochs=1)
+    grid = Grid((16, 16), "periodic")
+
+    def warned(name: str, outputs: torch.Tensor, **network: Any) -> bool:
+        known, val = Fields(u, outputs, grid).split(16, 8)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            train("cno", known, val, tmp_path / name, recipe=recipe, **small, **network)
+        return any(one.category is OddData and "boundary" in str(one.message) for one in found)
+
+    assert warned("forced", u + 2 * force)
+    assert not warned("placed", u + 2 * force, boundary="zero")
+    assert not warned("free", 2 * u)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from torchcno.data.fields import Fields
 from torchcno.data.normalization import Normalization
+from torchcno.data.places import outputs_know_places
 from torchcno.data.statistics import OddData, fields_statistics, find_oddities
 from torchcno.data.stored import StoredFields, in_memory
 from torchcno.data.trajectories import Trajectories
@@ -37,6 +38,7 @@ from torchcno.training.windows import Rollouts, Windows, describe_propagator
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # of (prediction, target) of a batch
 RANGE_BLOCK = 64  # samples whose range is taken at a time
+PLACED = 1024  # samples by which it is told whether outputs depend on the place
 
 
 @dataclass(frozen=True)
@@ -222,6 +224,18 @@ def build_network(config: RunConfig, folder: RunFolder) -> nn.Module:
     return network
 
 
+def find_place(config: RunConfig, fields: Fields | StoredFields) -> list[str]:
+    """A sentence where outputs depend on the place and the network cannot tell where it is."""
+    boundary = getattr(config.architecture, "boundary", None)
+    if boundary != "periodic" or not outputs_know_places(in_memory(fields[:PLACED])):
+        return []
+    return [
+        "outputs differ from place to place, and inputs do not: a force or a coefficient stays in "
+        "its place. A periodic network cannot tell where it is. Use boundary zero (on the command "
+        "line --model.boundary zero), or give the force as one more input channel."
+    ]
+
+
 def make_operator(
     config: RunConfig,
     train: OwnSet,
@@ -238,7 +252,7 @@ def make_operator(
     fields = as_states(train) if isinstance(train, Trajectories) else train
     published, statistics = None, fields_statistics(fields)
     if isinstance(problem, OwnData):
-        for oddity in find_oddities(*statistics):
+        for oddity in (*find_oddities(*statistics), *find_place(config, fields)):
             warnings.warn(oddity, OddData, stacklevel=3)
     else:
         name = "unit" if problem.normalized else "none"

@@ -1,0 +1,58 @@
+"""A force in a fixed place shows in the mean of the outputs, and nothing else does."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from torchcno.data.fields import Fields
+from torchcno.data.places import outputs_know_places, place_dependence
+from torchcno.grids import Grid
+
+N = 32
+GRID = Grid((N, N), "periodic", ((0.0, 1.0), (0.0, 1.0)))
+
+
+def waves(samples: int, seed: int, modes: int = 3) -> Tensor:
+    """Smooth random fields, alike everywhere: phases are uniform."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.arange(N, dtype=torch.float64) / N
+    u = torch.zeros(samples, 1, N, N, dtype=torch.float64)
+    for ky in range(modes):
+        for kx in range(1, modes):
+            phase = 2 * math.pi * torch.rand(samples, 1, 1, generator=generator)
+            size = torch.rand(samples, 1, 1, generator=generator)
+            u[:, 0] += size * torch.cos(2 * math.pi * (ky * x[:, None] + kx * x) + phase)
+    return u
+
+
+def force() -> Tensor:
+    x = torch.arange(N, dtype=torch.float64) / N
+    return torch.sin(2 * math.pi * (x[:, None] + x))
+
+
+@pytest.mark.parametrize("samples", [16, 64, 256])
+@pytest.mark.parametrize("modes", [2, 3, 8])
+def test_the_measure_is_about_one_where_no_place_differs(samples, modes):
+    measured = [place_dependence(waves(samples, seed, modes)) for seed in range(20)]
+    assert 0.5 < sum(measured) / len(measured) < 2
+
+
+@pytest.mark.parametrize("samples", [32, 128])
+def test_a_force_in_a_fixed_place_is_found_and_an_equivariant_map_is_not(samples):
+    u = waves(samples, 0)
+    moved = u.roll((3, 5), (2, 3)).square() - u
+    assert not outputs_know_places(Fields(u, moved, GRID))
+    assert outputs_know_places(Fields(u, moved + 2 * force(), GRID))
+
+
+def test_inputs_that_differ_by_place_themselves_say_nothing():
+    u = waves(64, 0) + force()
+    assert not outputs_know_places(Fields(u, 2 * u, GRID))
+
+
+def test_constants_and_single_samples_are_no_sign():
+    one = torch.ones(8, 1, N, N)
+    assert not outputs_know_places(Fields(one, one, GRID))
+    assert not outputs_know_places(Fields(waves(1, 0), waves(1, 1), GRID))
