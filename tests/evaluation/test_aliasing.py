@@ -265,3 +265,22 @@ def test_a_verdict_counts_what_is_folded_and_what_translations_show():
         assert found.passes(worst)
         assert not found.passes(0.9 * worst)
     assert not Audit("x", "periodic", None, (), (), ()).passes(1.0)
+
+
+class Forced(nn.Module):
+    """u + sin 2πx: exact on every grid, with a force that stays in its place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size = nn.Parameter(torch.ones((), dtype=torch.float64))
+
+    def forward(self, u):
+        x = unit_positions(u.shape[-1], "periodic").to(u)
+        return u + self.size * torch.sin(2 * math.pi * x)
+
+
+def test_an_operator_that_knows_places_is_judged_by_its_grids_alone(waves):
+    assert audit(Forced(), waves).worst > 1e-3
+    found = audit(Forced(), waves, homogeneous=False)
+    assert found.translations == ()
+    assert found.passes(threshold=ROUNDING)

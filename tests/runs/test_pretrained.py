@@ -20,7 +20,7 @@ from torchcno.runs.half import TOLERANCE
 ROOT = Path(__file__).parents[2]
 SHIPPED = pretrained.pretrained()
 MEGABYTE = 1e6
-SLOW = {"airfoil", "navier-stokes"}  # solvers that take a second or more for a sample
+SLOW = {"airfoil", "navier-stokes", "vorticity"}  # solvers that take a second or more for a sample
 
 
 @pytest.fixture

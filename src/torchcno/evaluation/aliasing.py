@@ -96,6 +96,7 @@ def audit(
     *,
     layout: Layouts | None = None,
     resolutions: Sequence[int] | None = None,
+    homogeneous: bool = True,
     name: str | None = None,
 ) -> Audit:
     """Measure the aliasing of `module` end to end and layer by layer, on typical `inputs`.
@@ -103,9 +104,10 @@ def audit(
     The module maps real fields `(batch, channel, *space)` to such fields. It is run in evaluation
     mode, without gradients and without TF32, on the device and in the type of its weights.
     `layout` says where the samples of the inputs lie; None: as the grid of a trained operator says,
-    else periodic. `resolutions` are the ladder's points along
-    the last axis (default: 1/2, 3/4, 1, 3/2 and 2 times the inputs'); the other axes keep their
-    proportion. Grids that the module refuses are reported with its reason.
+    else periodic. `resolutions` are the ladder's points along the last axis (default: 1/2, 3/4, 1,
+    3/2 and 2 times the inputs'); the other axes keep their proportion. Grids that the module
+    refuses are reported with its reason. An operator that is not `homogeneous` knows places, and is
+    not measured under translations.
     """
     u = _checked(module, inputs)
     if layout is None:
@@ -120,8 +122,10 @@ def audit(
         if all(rung.folded is None for rung in ladder):
             notes.append("the aliasing error needs two grids that the module runs on.")
         translations: tuple[Translation, ...] = ()
-        if layout == "periodic":
+        if layout == "periodic" and homogeneous:
             translations = translation_errors(module, u, STEPS)
+        elif layout == "periodic":
+            notes.append("no translations: places differ, and outputs do not move with inputs.")
         else:
             notes.append(f"no translations: the grid is {layout}, and they need a periodic one.")
             notes.append("layers are measured on fields tapered towards the edge: upper bounds.")

@@ -62,6 +62,7 @@ def audit_run(
         operator,
         fields.inputs,
         resolutions=resolutions or None,
+        homogeneous=config.problem.homogeneous,
         name=name or run.path.resolve().name,
     )
     layers = [replace(layer, name=layer.name.removeprefix("network.")) for layer in found.layers]
