@@ -16,7 +16,7 @@ from torchcno.data.fields import Fields
 from torchcno.evaluation.errors import published_error
 from torchcno.grids import Grid
 from torchcno.models import Ensemble
-from torchcno.runs import jobs
+from torchcno.runs import jobs, task
 from torchcno.runs import train as run
 from torchcno.runs.evaluate import evaluate_run
 from torchcno.runs.export import export_file
@@ -259,7 +259,7 @@ def test_jobs_that_differ_in_their_seeds_run_together(tiny_config, alone, tmp_pa
 
 
 def test_a_run_that_diverges_leaves_the_others_alone(tiny_config, alone, tmp_path, monkeypatch):
-    build = run.build_network
+    build = task.build_network
 
     def poison(config, folder):
         network = build(config, folder)
@@ -268,7 +268,8 @@ def test_a_run_that_diverges_leaves_the_others_alone(tiny_config, alone, tmp_pat
                 next(network.parameters()).fill_(float("nan"))
         return network
 
-    monkeypatch.setattr(run, "build_network", poison)
+    for module in (run, task):  # of a run, and of the members of one
+        monkeypatch.setattr(module, "build_network", poison)
     configs = [replace(tiny_config, seed=seed) for seed in (0, 1)]
     found, diverged = train_runs_together(configs, [tmp_path / "0", tmp_path / "1"])
     assert isinstance(diverged, Diverged)
