@@ -2,7 +2,7 @@ from itertools import chain
 
 import pytest
 import torch
-from torch import Generator
+from torch import Generator, Tensor, nn
 
 from torchcno.problems import NavierStokes, SmoothTransport
 from torchcno.training.augmentation import (
@@ -170,6 +170,23 @@ def test_an_average_is_the_same_in_batches_of_any_size(monkeypatch, points):
     monkeypatch.setattr("torchcno.training.augmentation.AT_ONCE", points)
     averaged = average_over_group(network, "square", u, scale)
     torch.testing.assert_close(averaged, torch.stack(alone).mean(0))
+
+
+def test_an_average_is_exported_for_any_batch():
+    class Averaged(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = nn.Conv2d(1, 1, 3, padding=1)
+
+        def forward(self, u: Tensor) -> Tensor:
+            return average_over_group(self.network, "odd-square", u)
+
+    averaged = Averaged()
+    batch = torch.export.Dim("batch", min=1)
+    written = torch.export.export(averaged, (torch.rand(2, 1, 6, 6),), dynamic_shapes=({0: batch},))
+    for samples in (1, 5):
+        u = torch.rand(samples, 1, 6, 6)
+        torch.testing.assert_close(written.module()(u), averaged(u))
 
 
 def test_rectangles_are_not_averaged_over_the_square():

@@ -185,7 +185,8 @@ def average_over_group(
         some = moves[begin : begin + together]
         copies = torch.cat([move_by(u, move, zero) for move in some])
         found = network(copies, *(torch.cat([rows] * len(some)) for rows in conditions))
-        parts = found.split(u.shape[0])
+        # `split` would fix the size of the batch in an export.
+        parts = found.unflatten(0, (len(some), u.shape[0])).unbind()
         for move, v in zip(some, parts, strict=True):
             total = total + move_back(v, move, zero)
     assert isinstance(total, Tensor)
