@@ -228,17 +228,18 @@ def test_what_does_not_fit_trajectories_is_refused(tmp_path):
     train, val = moving(12), moving(4)
     fields = train.as_fields()
 
-    def refused(words, a, b, **recipe):
+    def refused(words, a, b, mask=None, **recipe):
         with pytest.raises(ValueError, match=words):
             torchcno.train(
                 "cno", a, b, tmp_path / "run", recipe=replace(RECIPE, **recipe), hardware=CPU,
-                watch=torchcno.runs.watching.NO_ONE, **NETWORK,
+                mask=mask, watch=torchcno.runs.watching.NO_ONE, **NETWORK,
             )  # fmt: skip
 
     refused("is for trajectories", fields, fields, unroll=2)
     refused("give Trajectories", train, fields)
     refused("smaller unroll", train, val, unroll=9)
     refused("at most", train, val, samples=13)
+    refused("pairs of fields", train, val, mask=lambda u: u > 0)
     assert not list(tmp_path.iterdir())
 
 

@@ -11,6 +11,7 @@ from torch import nn
 from torchcno.data.fields import Fields
 from torchcno.data.normalization import Normalization
 from torchcno.data.stored import StoredFields
+from torchcno.data.trajectories import Trajectories
 from torchcno.metrics import Mask
 from torchcno.models import MODELS
 from torchcno.models.ensemble import Ensemble
@@ -213,6 +214,8 @@ def train(
     check_arguments(out, recipe, loss, mask, hardware)
     folder = RunFolder(out)
     fields = check_sets({"train": train, "val": val, "test": test, "ood": ood})
+    if mask is not None and isinstance(train, Trajectories):
+        raise ValueError("`mask` is for pairs of fields; all points of trajectories count.")
     data = OwnData.of(fields, name, {})
     config = own_config(data, model, recipe, network, seed=seed, hardware=hardware, members=members)
     if start is not None:
