@@ -194,6 +194,11 @@ def test_another_problem_is_chosen_on_the_page(browser, small, untrained, servin
         browser.open("about:blank")
 
 
+def test_percentages_have_two_digits_and_no_powers_of_ten(page):
+    shown = page.browser.run("[0.0123, 0.0996, 0.994, 0.996, 28].map(percent)")
+    assert shown == ["1.2 %", "10 %", "99 %", "100 %", "2800 %"]
+
+
 def test_one_problem_leaves_nothing_to_choose(page):
     assert page.browser.run("$('problems').hidden")
 

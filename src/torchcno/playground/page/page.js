@@ -409,7 +409,7 @@ function showTruth() {
 function percent(share) {
   if (!Number.isFinite(share)) return "–";
   const value = 100 * share;
-  return `${value >= 100 ? Math.round(value) : value.toPrecision(2)} %`;
+  return `${value >= 99.5 ? Math.round(value) : value.toPrecision(2)} %`;
 }
 
 function grade(figure, share) {
