@@ -432,7 +432,7 @@ COMMANDS: list[tuple[str, str]] = [
     ("search --data missing.nc --inputs a --outputs u --out new", "does not exist"),
     # export
     ("export", "still to be given"),
-    ("export missing --half --out new", "does not exist"),
+    ("export missing --half --out new", "unknown folder"),
     ("export notes --half --out new", "has no"),
     ("export run --out new", "give one of"),
     ("export run --format exe --out new", ""),

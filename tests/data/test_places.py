@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchcno.data.fields import Fields
-from torchcno.data.places import outputs_know_places, place_dependence
+from torchcno.data.places import PlaceDependence, outputs_know_places
 from torchcno.grids import Grid
 
 N = 32
@@ -27,6 +27,13 @@ def waves(samples: int, seed: int, modes: int = 3) -> Tensor:
     return u
 
 
+def measure(u: Tensor) -> float:
+    found = PlaceDependence()
+    for block in u.split(7):
+        found.add(block)
+    return found.result()
+
+
 def force() -> Tensor:
     x = torch.arange(N, dtype=torch.float64) / N
     return torch.sin(2 * math.pi * (x[:, None] + x))
@@ -35,8 +42,15 @@ def force() -> Tensor:
 @pytest.mark.parametrize("samples", [16, 64, 256])
 @pytest.mark.parametrize("modes", [2, 3, 8])
 def test_the_measure_is_about_one_where_no_place_differs(samples, modes):
-    measured = [place_dependence(waves(samples, seed, modes)) for seed in range(20)]
+    measured = [measure(waves(samples, seed, modes)) for seed in range(20)]
     assert 0.5 < sum(measured) / len(measured) < 2
+
+
+def test_blocks_make_the_measure_of_the_whole():
+    u = waves(40, 3) + force()
+    mean, variance = u.flatten(2).mean(0), u.flatten(2).var(0)
+    whole = (mean - mean.mean()).square().mean() / (variance.mean() / 40)
+    assert measure(u) == pytest.approx(float(whole))
 
 
 @pytest.mark.parametrize("samples", [32, 128])

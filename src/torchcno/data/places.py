@@ -1,29 +1,45 @@
 """Whether outputs depend on the place, which a periodic network cannot tell."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from torchcno.data.fields import Fields
+from torchcno.data.stored import StoredFields
 
 CHANCE = 10.0  # variation of a mean over places, beyond that of chance, that is no chance
+BLOCK = 8  # samples that are read at a time
 
 
-def place_dependence(u: Float[Tensor, "sample channel *space"]) -> float:
+class PlaceDependence:
     """How far the mean over samples varies in space, over what chance leaves of it.
 
         mean_x (m(x) − m̄)² / (mean_x s(x)² / n),   m, s: mean and deviation of n samples at x
 
-    About 1 where no place differs from another, and of the order of n where one does. The largest
-    of the channels.
+    About 1 where no place differs from another, and of the order of n where one does. Samples come
+    a block at a time: memory holds two fields, whatever there is on a disk.
     """
-    u = u.double().flatten(2)
-    mean, variance = u.mean(0), u.var(0)
-    varies = (mean - mean.mean(1, keepdim=True)).square().mean(1)
-    chance = variance.mean(1) / len(u)
-    return float((varies / chance).nan_to_num(nan=0.0).max())
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.mean = self.squares = torch.zeros(())  # per channel and point
+
+    def add(self, u: Float[Tensor, "sample channel *space"]) -> None:
+        """Take in some samples."""
+        u = u.double().flatten(2)
+        n, mean = len(u), u.mean(0)
+        gap, together = mean - self.mean, self.n + n
+        self.squares = self.squares + (u - mean).square().sum(0) + gap**2 * (self.n * n / together)
+        self.mean, self.n = self.mean + gap * (n / together), together
+
+    def result(self) -> float:
+        """Of the channel where it is largest."""
+        varies = (self.mean - self.mean.mean(1, keepdim=True)).square().mean(1)
+        chance = self.squares.mean(1) / (self.n - 1) / self.n
+        return float((varies / chance).nan_to_num(nan=0.0).max())
 
 
-def outputs_know_places(fields: Fields) -> bool:
+def outputs_know_places(fields: Fields | StoredFields) -> bool:
     """Whether outputs differ from place to place where inputs do not.
 
     An operator that commutes with translations, of inputs that are alike everywhere, has outputs
@@ -31,5 +47,8 @@ def outputs_know_places(fields: Fields) -> bool:
     """
     if len(fields) < 2:
         return False
-    of_inputs, of_outputs = map(place_dependence, (fields.inputs, fields.outputs))
-    return of_outputs > CHANCE * max(1.0, of_inputs)
+    of_inputs, of_outputs = PlaceDependence(), PlaceDependence()
+    for block in fields.blocks(BLOCK):
+        of_inputs.add(block.inputs)
+        of_outputs.add(block.outputs)
+    return of_outputs.result() > CHANCE * max(1.0, of_inputs.result())

@@ -38,7 +38,7 @@ from torchcno.training.windows import Rollouts, Windows, describe_propagator
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # of (prediction, target) of a batch
 RANGE_BLOCK = 64  # samples whose range is taken at a time
-PLACED = 1024  # samples by which it is told whether outputs depend on the place
+PLACED = 128  # samples that tell whether outputs depend on the place
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def build_network(config: RunConfig, folder: RunFolder) -> nn.Module:
 def find_place(config: RunConfig, fields: Fields | StoredFields) -> list[str]:
     """A sentence where outputs depend on the place and the network cannot tell where it is."""
     boundary = getattr(config.architecture, "boundary", None)
-    if boundary != "periodic" or not outputs_know_places(in_memory(fields[:PLACED])):
+    if boundary != "periodic" or not outputs_know_places(fields[:PLACED]):
         return []
     return [
         "outputs differ from place to place, and inputs do not: a force or a coefficient stays in "
