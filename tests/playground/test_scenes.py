@@ -1,5 +1,6 @@
 import copy
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -135,6 +136,18 @@ def test_what_looks_usual_by_its_values_alone_is_told_by_its_score():
         reply, truth = playground.answer(view), playground.truth(view).fields["truth"]
         assert (relative_l1(reply.fields["answer 0"], truth) < 0.1) == known
         assert (reply.words["strange"] == {}) == known
+
+
+def test_statistics_of_an_earlier_version_keep_no_answer_back():
+    playground = open_playground([find_run("poisson")])
+    (operator,) = playground.networks.values()
+    inputs = operator.trust.inputs
+    old = replace(inputs, kinds={"spectrum": inputs.kinds["texture"]})
+    operator.trust = replace(operator.trust, inputs=old)
+    with pytest.raises(ValueError, match="calibrate"):
+        operator.ood_score(torch.zeros(1, 1, 64, 64))
+    reply = playground.answer(View({"seed": 1, "blobs": [BROAD]}, 64))
+    assert "answer 0" in reply.fields
 
 
 def test_the_bound_on_the_page_is_the_one_that_predictions_have():

@@ -271,7 +271,10 @@ def tell_strange(operator: TrainedOperator, inputs: Plane) -> str | None:
             return departures
     if operator.trust is None or tuple(inputs.shape[2:]) != operator.grid.shape:
         return None  # on another grid, jumps look unlike those of the training
-    score = float(operator.ood_score(inputs))
+    try:
+        score = float(operator.ood_score(inputs))
+    except ValueError:  # statistics of an earlier version, which do not tell
+        return None
     if score < UNLIKE:
         return None
     return f"{100 * score:.0f} % of the validation inputs are more like the training than this one"
