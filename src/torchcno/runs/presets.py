@@ -151,6 +151,7 @@ BEST: dict[tuple[str, str], dict[str, Any]] = {
     ("navier-stokes", "cno"):           {**_FOUND, "epochs": 200},
     ("darcy", "cno"):                   _HELD,
     ("airfoil", "cno"):                 {**_HELD, "epochs": 200},
+    ("vorticity", "cno"):               {**_HELD, "normalization": "symmetric"},
 }
 # fmt: on
 
