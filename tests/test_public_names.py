@@ -2,6 +2,7 @@ import subprocess
 import sys
 import typing
 from importlib.metadata import version
+from pathlib import Path
 
 import torchcno
 
@@ -38,3 +39,11 @@ def test_a_network_alone_imports_no_compiler():
 
 def test_the_version_is_the_installed_one():
     assert torchcno.__version__ == version("torchcno")
+
+
+def test_a_checkout_that_is_not_installed_knows_its_version(tmp_path):
+    source = str(Path(torchcno.__file__).parents[1])
+    code = f"import sys; sys.path.insert(0, {source!r}); import torchcno as t; print(t.__version__)"
+    command = [sys.executable, "-I", "-S", "-c", code]  # without site-packages
+    said = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path).stdout
+    assert said.strip() == torchcno.__version__

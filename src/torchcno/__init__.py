@@ -6,6 +6,8 @@ The public names, each imported from its home on first use, so that `cno --help`
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from torchcno.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from torchcno.data.fields import Fields
     from torchcno.data.generate import generate
@@ -86,10 +88,6 @@ __all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version  # most of the time that an import would take
-
-        return version("torchcno")
     if name not in _HOMES:
         raise AttributeError(f"module 'torchcno' has no attribute {name!r}")
     return getattr(import_module(f"torchcno.{_HOMES[name]}"), name)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from torchcno.data.fields import Fields
 from torchcno.data.places import PlaceDependence, outputs_know_places
+from torchcno.data.statistics import merge_moments
 from torchcno.grids import Grid
 
 N = 32
@@ -70,3 +71,15 @@ def test_constants_and_single_samples_are_no_sign():
     one = torch.ones(8, 1, N, N)
     assert not outputs_know_places(Fields(one, one, GRID))
     assert not outputs_know_places(Fields(waves(1, 0), waves(1, 1), GRID))
+
+
+def test_moments_of_two_blocks_are_those_of_both_together():
+    u = torch.randn(12, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+    def moments(block):
+        return len(block), block.mean(0), (block - block.mean(0)).square().sum(0)
+
+    for merged, whole in zip(
+        merge_moments(moments(u[:5]), moments(u[5:])), moments(u), strict=True
+    ):
+        torch.testing.assert_close(merged, whole)

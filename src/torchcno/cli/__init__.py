@@ -6,7 +6,8 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.metadata import version
+
+from torchcno.version import __version__
 
 # A verb is the function of this name in the module of this name. Its signature is its options and
 # its docstring its help; the modules import torch inside the functions, so that help is quick.
@@ -111,7 +112,7 @@ def run(words: Sequence[str]) -> int | None:
         verbs = "\n".join(f"  {verb:<10} {summary}" for verb, summary in summaries.items())
         print(USAGE.format(verbs=verbs), end="")
     elif words[0] == "--version":
-        print(f"torchcno {version('torchcno')}")
+        print(f"torchcno {__version__}")
     elif words[0] in VERBS:
         from torchcno.cli.arguments import call
 

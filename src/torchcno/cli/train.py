@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +26,7 @@ from torchcno.cli.arguments import (
 
 if TYPE_CHECKING:
     from torchcno.runs.config import RunConfig
+    from torchcno.runs.own import OwnData
 
 HARDWARE = {name: name for name in ("devices", "nodes", "strategy")} | {"device": "accelerator"}
 
@@ -177,7 +179,6 @@ class RunOptions:
     def _resolve_own(self, names: Sequence[str | None], fields: Mapping[str, Any]) -> RunConfig:
         """The run on the user's file."""
         from torchcno.runs.config import RunConfig
-        from torchcno.runs.own import describe_files
         from torchcno.runs.plain import from_plain
         from torchcno.training import Hardware
 
@@ -193,23 +194,8 @@ class RunOptions:
             raise ValueError(
                 "--inputs and --outputs are variables of a file; name it: --data FILE."
             )
-        files = {"train": self.data, "val": self.val, "test": self.test, "ood": self.ood}
-        how: dict[str, Any] = {
-            **(self._trajectories() if self.time else self._pairs()),
-            "layout": (self.layout[0] if len(self.layout) == 1 else list(self.layout)) or None,
-            "sample": self.sample,
-            "dimension": self.dimension,
-            "format": self.format,
-        }
-        data = describe_files(
-            {split: path for split, path in files.items() if path is not None},
-            {key: value for key, value in how.items() if value is not None},
-            self.split,
-            self.split_seed,
-            self.name or self.data.stem,
-        )
         return RunConfig.for_fields(
-            data,
+            describe_own(self),
             self.model or "cno",
             self.preset or "best",
             network=fields.get("model", {}),
@@ -219,6 +205,18 @@ class RunOptions:
             hardware=from_plain(Hardware, self.hardware, "hardware"),
             tensorboard=self.tensorboard,
         )
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How the user's files are opened."""
+        how: dict[str, Any] = {
+            **(self._trajectories() if self.time else self._pairs()),
+            "layout": (self.layout[0] if len(self.layout) == 1 else list(self.layout)) or None,
+            "sample": self.sample,
+            "dimension": self.dimension,
+            "format": self.format,
+        }
+        return {key: value for key, value in how.items() if value is not None}
 
     def _pairs(self) -> dict[str, Any]:
         """Which variables of the file are inputs and outputs."""
@@ -247,6 +245,22 @@ class RunOptions:
             "states": list(self.inputs) or None,
             "parameters": list(self.parameters) or None,
         }
+
+
+@lru_cache(maxsize=1)  # asked for twice: which options there are, and what is trained
+def describe_own(run: RunOptions) -> OwnData:
+    """What the user's files hold."""
+    from torchcno.runs.own import describe_files
+
+    assert run.data is not None
+    files = {"train": run.data, "val": run.val, "test": run.test, "ood": run.ood}
+    return describe_files(
+        {split: path for split, path in files.items() if path is not None},
+        run.reading,
+        run.split,
+        run.split_seed,
+        run.name or run.data.stem,
+    )
 
 
 def train(
@@ -311,6 +325,7 @@ def find_sections(words: Sequence[str]) -> dict[str, Any]:
             f" Problems: {', '.join(PROBLEMS)}. Models: {', '.join(MODELS)}."
             f" Presets: {', '.join(PRESETS)}."
         )
+    describe_own.cache_clear()  # files may have changed since an earlier call
     base = run.resolve(names, {})
     sections = {"problem": base.problem, "model": base.architecture, "train": base.train}
     if isinstance(base.problem, OwnData):  # whose fields are the data's

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from torchcno.data.samples import Samples
 from torchcno.disk import DiskError, explain, flush_file, open_own, open_regular, refuse_bomb
 from torchcno.grids import Grid
+from torchcno.version import __version__
 
 Arrays = tuple[NDArray[np.float32], ...]  # inputs and outputs, or states: `Samples.shapes`
 
@@ -152,7 +152,7 @@ def describe(samples: Samples) -> dict[str, Any]:
         **samples.identity,
         "grid": samples.grid.layout,
         "boundary": problem.boundary,
-        "torchcno_version": version("torchcno"),
+        "torchcno_version": __version__,
     }
 
 

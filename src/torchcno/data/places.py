@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from torchcno.data.fields import Fields
+from torchcno.data.statistics import merge_moments
 from torchcno.data.stored import StoredFields
 
 CHANCE = 10.0  # variation of a mean over places, beyond that of chance, that is no chance
@@ -21,21 +22,20 @@ class PlaceDependence:
     """
 
     def __init__(self) -> None:
-        self.n = 0
-        self.mean = self.squares = torch.zeros(())  # per channel and point
+        zero = torch.zeros(())
+        self.moments = (0.0, zero, zero)  # count; mean and squares per channel and point
 
     def add(self, u: Float[Tensor, "sample channel *space"]) -> None:
         """Take in some samples."""
         u = u.double().flatten(2)
-        n, mean = len(u), u.mean(0)
-        gap, together = mean - self.mean, self.n + n
-        self.squares = self.squares + (u - mean).square().sum(0) + gap**2 * (self.n * n / together)
-        self.mean, self.n = self.mean + gap * (n / together), together
+        mean = u.mean(0)
+        self.moments = merge_moments(self.moments, (len(u), mean, (u - mean).square().sum(0)))
 
     def result(self) -> float:
         """Of the channel where it is largest."""
-        varies = (self.mean - self.mean.mean(1, keepdim=True)).square().mean(1)
-        chance = self.squares.mean(1) / (self.n - 1) / self.n
+        n, mean, squares = self.moments
+        varies = (mean - mean.mean(1, keepdim=True)).square().mean(1)
+        chance = squares.mean(1) / (n - 1) / n
         return float((varies / chance).nan_to_num(nan=0.0).max())
 
 

@@ -3,12 +3,15 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from torchcno.data.fields import Fields
 from torchcno.data.stored import StoredFields
+
+Value = TypeVar("Value", float, Tensor)
 
 BLOCK = 64  # samples that are looked at together
 # Output channels whose magnitudes differ by more than this are not judged by one number.
@@ -40,12 +43,22 @@ class ChannelStatistics:
         return tuple(max(abs(a), abs(b)) for a, b in zip(self.low, self.high, strict=True))
 
 
+def merge_moments(
+    some: tuple[float, Value, Value], more: tuple[float, Value, Value]
+) -> tuple[float, Value, Value]:
+    """Count n, mean ū and M_2 = Σ (u − ū)² of two blocks together, each about its own mean:
+
+    M_2 = M_2' + M_2'' + (ū'' − ū')² n' n'' / (n' + n'')
+    """
+    (n, mean, squares), (m, other, about) = some, more
+    gap, together = other - mean, n + m
+    return together, mean + gap * m / together, squares + (about + gap**2 * n * m / together)
+
+
 class RunningStatistics:
     """The statistics of fields `(sample, channel, *space)` that come in blocks of samples.
 
-    Sums are float64, and each block's are taken about its own mean: with M_2 = Σ (u − ū)²,
-
-        M_2 = M_2' + M_2'' + (ū'' − ū')² n' n'' / (n' + n'')
+    Sums are float64, and each block's are taken about its own mean (`merge_moments`).
     """
 
     def __init__(self) -> None:
@@ -54,9 +67,7 @@ class RunningStatistics:
         self.lows: list[list[float]] = []  # by block and channel
         self.highs: list[list[float]] = []
         self.peaks: list[list[float]] = []  # by sample and channel
-        self.count: list[float] = []
-        self.mean: list[float] = []
-        self.squares: list[float] = []
+        self.moments: list[tuple[float, float, float]] = []  # by channel
 
     def add(self, block: Tensor, counts: Tensor | None = None) -> None:
         """Take in some samples, which count where `counts` says so; None: everywhere."""
@@ -70,20 +81,11 @@ class RunningStatistics:
         self.peaks += inside.abs().amax(2).tolist()
         counted = c.sum((0, 2)).tolist()
         sums = inside.sum((0, 2), dtype=torch.float64).tolist()
-        self.count, self.mean, self.squares = (
-            known or [0.0] * len(sums) for known in (self.count, self.mean, self.squares)
-        )
+        self.moments = self.moments or [(0.0, 0.0, 0.0)] * len(sums)
         for i, (n, total) in enumerate(zip(counted, sums, strict=True)):
             if n:
-                self._merge(i, n, total / n, u[:, i], c[:, i])
-
-    def _merge(self, channel: int, n: int, mean: float, u: Tensor, c: Tensor) -> None:
-        about = (u.double() - mean).square_().mul_(c).sum().item()
-        before, gap = self.count[channel], mean - self.mean[channel]
-        together = before + n
-        self.squares[channel] += about + gap**2 * before * n / together
-        self.mean[channel] += gap * n / together
-        self.count[channel] = together
+                about = (u[:, i].double() - total / n).square_().mul_(c[:, i]).sum().item()
+                self.moments[i] = merge_moments(self.moments[i], (n, total / n, about))
 
     def result(self) -> ChannelStatistics:
         """Of all that was taken in."""
@@ -91,12 +93,11 @@ class RunningStatistics:
             raise ValueError("there are no samples; give at least one.")
         peak = torch.tensor(self.peaks, dtype=torch.float64)
         largest, where = peak.max(0)
-        both = zip(self.squares, self.count, strict=True)
         return ChannelStatistics(
             low=tuple(torch.tensor(self.lows, dtype=torch.float64).amin(0).tolist()),
             high=tuple(torch.tensor(self.highs, dtype=torch.float64).amax(0).tolist()),
-            mean=tuple(self.mean),
-            deviation=tuple(math.sqrt(total / n) if n else math.nan for total, n in both),
+            mean=tuple(mean for _, mean, _ in self.moments),
+            deviation=tuple(math.sqrt(m / n) if n else math.nan for n, _, m in self.moments),
             largest=tuple(largest.tolist()),
             largest_sample=tuple(where.tolist()),
             usual=tuple(peak.median(0).values.tolist()),

@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from torchcno.data.trajectories import Trajectories
 from torchcno.disk import make_folder, replacing
 from torchcno.grids import Grid, Layout
 from torchcno.sizes import refuse_without_memory
+from torchcno.version import __version__
 
 TIME_NAMES = ("time", "times", "t")  # of an array of times, where nobody names it
 STATE = "state"  # the variable of our own files
@@ -126,7 +126,7 @@ def _fill(file: h5netcdf.File, trajectories: Trajectories) -> None:
         title=f"{len(states)} trajectories at {states.shape[1]} times",
         comment=files.TRAJECTORIES,
         parameters=json.dumps(list(numbers)),
-        torchcno_version=version("torchcno"),
+        torchcno_version=__version__,
         sha256=files.checksum(file),
     )
     file.attrs["sha256_description"] = files.checksum_of_description(file)

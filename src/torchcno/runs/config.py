@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -31,6 +30,7 @@ from torchcno.runs.presets import (
 from torchcno.selection import select
 from torchcno.training import PRESETS, Hardware, Recipe
 from torchcno.training.recipe import EITHER_WAY, completed
+from torchcno.version import __version__
 
 MOST_YAML = 2**18  # bytes of a configuration: a hundred times the longest
 MOST_MEMBERS = 1000
@@ -204,7 +204,7 @@ class RunConfig:
         """
         return {
             "format": FORMAT,
-            "torchcno": version("torchcno"),
+            "torchcno": __version__,
             "problem": {
                 "name": self.problem.name,
                 "version": self.problem.version,
@@ -296,7 +296,10 @@ def read_tree(path: Path) -> dict[str, Any]:
         why = f"line {mark.line + 1} cannot be read" if mark else str(error).splitlines()[0]
         raise ValueError(f"{path} is not a YAML file: {why}; write `key: value` lines.") from error
     if not isinstance(tree, dict):
-        raise ValueError(f"{path} holds no configuration; write `key: value` lines.")
+        raise ValueError(
+            f"{path} holds no configuration of a run; give that of one, or write `key: value` "
+            "lines."
+        )
     check_format(tree, path)
     return tree
 
@@ -306,7 +309,7 @@ def check_format(tree: Mapping[str, Any], path: Path) -> None:
     if tree.get("format", FORMAT) != FORMAT:
         raise ValueError(
             f"{path} was written by torchcno {tree.get('torchcno', '?')} in run format "
-            f"{tree['format']}; torchcno {version('torchcno')} reads format {FORMAT}. "
+            f"{tree['format']}; torchcno {__version__} reads format {FORMAT}. "
             "Install that version to use it, or train again."
         )
 

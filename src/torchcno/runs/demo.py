@@ -9,7 +9,6 @@ import time
 import timeit
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from torchcno.runs.presets import build_model
 from torchcno.runs.pretrained import load_pretrained
 from torchcno.runs.train import Watch, train_run
 from torchcno.training import Hardware
+from torchcno.version import __version__
 
 TRAINING_RESOLUTION = 32  # enough for the 16 modes an axis, and four times cheaper than 64
 RESOLUTIONS = (32, 64, 128)
@@ -207,7 +207,7 @@ def write_page(tour: Tour, path: Path) -> None:
     )
     page = templates.get_template("demo.html.j2").render(
         tour=tour,
-        version=version("torchcno"),
+        version=__version__,
         training=TRAINING,
         next_steps=tour.next_steps,
         samples=SAMPLES,

@@ -22,7 +22,7 @@ from torchcno.evaluation.resolution import (
 )
 from torchcno.runs.config import RunConfig
 from torchcno.runs.folder import RunFolder, load, read_config
-from torchcno.runs.loading import load_evolution, load_pairs
+from torchcno.runs.loading import load_split
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.own import present_splits
 from torchcno.runs.predict import write_groups
@@ -82,10 +82,11 @@ def load_evaluated(
 
     Of trajectories: the first states and the last, by a rollout.
     """
-    if isinstance(operator, EvolutionOperator):
-        found = load_evolution(config, split, samples, resolution, device=device)
-        return found.as_fields(), Horizon.of(operator, found).apply_to
-    return load_pairs(config, split, samples, resolution, device=device), operator.apply_to
+    found = load_split(config, split, samples, resolution, device=device)
+    if isinstance(found, Fields):
+        return found, operator.apply_to
+    assert isinstance(operator, EvolutionOperator)
+    return found.as_fields(), Horizon.of(operator, found).apply_to
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,7 @@ from torchcno.training.propagator import Propagator
 FolderState = Literal["new", "begun", "finished", "damaged"]
 Mode = Literal["new", "resume", "either"]
 
+NAME_A_RUN = "name the --out folder of a run."
 RESOLUTION_FILE, SPECTRA_FILE = "resolution.json", "spectra.npz"  # of studies
 
 # What result.json of a finished run says at least.
@@ -299,10 +300,17 @@ class RunFolder(TrainingFolder):
 
     def config(self) -> RunConfig:
         """The configuration."""
-        config = RunConfig.from_tree(read_tree(self.existing(self.config_file)))
+        config = RunConfig.from_tree(self._config_tree())
         if isinstance(config.problem, OwnData):  # the folder may have been moved
             return replace(config, problem=moved(config.problem, self.path))
         return config
+
+    def _config_tree(self) -> dict[str, Any]:
+        """What the configuration's file holds, if a run wrote it."""
+        tree = read_tree(self.existing(self.config_file))
+        if not {"format", "problem"} & tree.keys():
+            raise ValueError(f"{self.config_file} is not of a run of torchcno; {NAME_A_RUN}")
+        return tree
 
     def config_here(self, data: str | Path | None = None) -> RunConfig:
         """The configuration, with its data in the folder `data`, if given.
@@ -329,6 +337,11 @@ class RunFolder(TrainingFolder):
         path = self._model_path()
         description = read_json(path)
         check_format(description, path)
+        if "model" not in description:
+            raise ValueError(
+                f"{path} describes no network of torchcno; {NAME_A_RUN[:-1]}, or one that "
+                "`cno export --format hub` wrote."
+            )
         return description
 
     def _model_path(self) -> Path:
@@ -370,7 +383,10 @@ class RunFolder(TrainingFolder):
                 **time,
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{self._model_path()} does not describe a model: {error}") from error
+            raise ValueError(
+                f"{self._model_path()} does not describe a model: {str(error).rstrip('.')}; bring "
+                "back a whole copy of it."
+            ) from error
         weights, _ = load_tensors(weights_path)
         refuse_infinite(weights, weights_path)
         load_into(operator.network, weights, weights_path)
@@ -475,10 +491,12 @@ class RunFolder(TrainingFolder):
         """`file`, if it is there; else what to do about it."""
         if not self.path.is_dir():
             what = "is no folder" if self.path.exists() else "does not exist"
-            raise FileNotFoundError(f"{self.path} {what}; name the --out folder of a run.")
+            raise FileNotFoundError(f"{self.path} {what}; {NAME_A_RUN}")
         if file.is_file():
             return file
-        remedy = "name the --out folder of a run."
+        if self.config_file.is_file():
+            self._config_tree()  # someone else's file says nothing of a run
+        remedy = NAME_A_RUN
         if self.config_file.is_file() and not self.result_file.exists():
             remedy = f"the run is not finished. Go on with it: cno resume {self.path}"
         elif self.config_file.is_file():

@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 
+from torchcno.data.processes import available_cores
 from torchcno.disk import refuse_link
 from torchcno.runs.config import RunConfig
 from torchcno.runs.evaluate import EVALUATED
@@ -280,12 +281,12 @@ def default_parallel(config: RunConfig) -> int:
     """How many such runs fit on this machine: some on every GPU, or one a core."""
     if config.hardware.accelerator != "cpu" and _visible_gpus():
         return JOBS_A_GPU * len(_visible_gpus())
-    return len(os.sched_getaffinity(0))
+    return available_cores()
 
 
 def _share(place: int, places: int) -> dict[str, str]:
     """The environment of the process in one of the `places` of this machine: a GPU, some cores."""
-    cores, gpus = max(1, len(os.sched_getaffinity(0)) // places), _visible_gpus()
+    cores, gpus = max(1, available_cores() // places), _visible_gpus()
     threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(cores))}
     return threads | ({"CUDA_VISIBLE_DEVICES": gpus[place % len(gpus)]} if gpus else {})
 

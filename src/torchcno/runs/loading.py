@@ -24,24 +24,33 @@ def load_sets(config: RunConfig, splits: Sequence[str], **making: Any) -> dict[s
 
     `making` says how those that are not there are made: `device` and `progress`.
     """
-    if config.times:
-        samples = {"train": config.train.samples}
-        return {
-            split: load_evolution(config, split, samples.get(split), **making)
-            for split in (*splits, "train")
-        }
-    pairs: dict[str, OwnSet] = {split: load_pairs(config, split, **making) for split in splits}
-    return {**pairs, "train": load_training(config, **making)}
+    others: dict[str, OwnSet] = {split: load_split(config, split, **making) for split in splits}
+    return {**others, "train": load_training(config, **making)}
 
 
-def load_training(config: RunConfig, **making: Any) -> Fields | StoredFields:
-    """The training set: where it takes more than half of the memory, it stays on the disk."""
+def load_training(config: RunConfig, **making: Any) -> OwnSet:
+    """The training set: pairs that take more than half of the memory stay on the disk."""
     problem, samples = config.problem, config.train.samples
-    if isinstance(problem, OwnData):
+    if isinstance(problem, OwnData) and not config.times:
         fields, free = problem.open("train", samples), available_memory()
         if isinstance(fields, StoredFields) and free is not None and 2 * fields.nbytes > free / 2:
             return fields
-    return load_pairs(config, "train", samples, **making)
+    return load_split(config, "train", samples, **making)
+
+
+def load_split(
+    config: RunConfig,
+    split: str,
+    samples: int | None = None,
+    resolution: int | None = None,
+    **making: Any,
+) -> Fields | Trajectories:
+    """What a run learns from or is judged by: pairs of fields, or trajectories where it has times.
+
+    The user's, or those that the problem makes.
+    """
+    load = load_evolution if config.times else load_pairs
+    return load(config, split, samples, resolution, **making)
 
 
 def load_pairs(
@@ -89,10 +98,11 @@ def load_predicted(
 
     Of an operator that goes on in time these are states one step apart.
     """
-    if isinstance(operator, EvolutionOperator):
-        found = load_evolution(config, split, samples, resolution, device=device)
-        return pair_steps(found, operator.propagator.longest)
-    return load_pairs(config, split, samples, resolution, device=device)
+    found = load_split(config, split, samples, resolution, device=device)
+    if isinstance(found, Fields):
+        return found
+    assert isinstance(operator, EvolutionOperator)
+    return pair_steps(found, operator.propagator.longest)
 
 
 def resample_states(trajectories: Trajectories, resolution: int) -> Trajectories:

@@ -3,7 +3,6 @@
 import copy
 import warnings
 from collections.abc import Iterable, Mapping
-from importlib.metadata import version
 from itertools import repeat
 from pathlib import Path
 from typing import Any, overload
@@ -24,6 +23,7 @@ from torchcno.runs.plain import to_plain
 from torchcno.runs.ranges import OutOfRange, TrainingRange
 from torchcno.runs.trust import Prediction, Trust, corrected_problem, relative_spread
 from torchcno.training.augmentation import average_over_group
+from torchcno.version import __version__
 
 Inputs = Float[Tensor | np.ndarray, "sample in_channel *space"]  # physical
 Conditions = Tensor | float | None  # scalars that a network depends on, a row per sample
@@ -84,7 +84,13 @@ class TrainedOperator(nn.Module):
 
     @overload
     def predict(
-        self, u: Inputs, batch_size: int = 32, conditions: Conditions = None, *, correct: int = 0
+        self,
+        u: Inputs,
+        batch_size: int = 32,
+        conditions: Conditions = None,
+        *,
+        confidence: None = None,
+        correct: int = 0,
     ) -> Tensor: ...
     @overload
     def predict(
@@ -268,7 +274,7 @@ class TrainedOperator(nn.Module):
         """What `model.json` says: all that is needed to build this operator, but its weights."""
         return {
             "format": FORMAT,
-            "torchcno": version("torchcno"),
+            "torchcno": __version__,
             "problem": self.problem,
             "model": self.model,
             "config": to_plain(getattr(self.network, "config", {})),

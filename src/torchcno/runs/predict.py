@@ -49,6 +49,8 @@ def predict_file(
     read: Callable[[Path], tuple[Tensor, str | None]]
     if how and source.suffix.lower() != ".npy":
         read = partial(read_own, how=how)
+    elif source.is_dir():  # a Zarr store, too: only the readers of own files take it
+        raise ValueError(f"{source} is a folder; name a file of inputs, {' or '.join(READERS)}.")
     else:
         read = select(READERS, source.suffix.lower(), "kind of input file")
     if target.exists() and target.samefile(source):

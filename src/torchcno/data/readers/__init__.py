@@ -38,6 +38,7 @@ ENDINGS = {
     ".hdf": "hdf5",
     ".npz": "npz",
 }
+ZARR = (".zgroup", "zarr.json")  # in the folder of a store: of format 2, of format 3
 PAIR = ("input", "output")  # the names of the two arrays of a pair
 
 
@@ -96,7 +97,9 @@ def open_path(path: Path, format: str | None) -> Opened:
     ending = path.suffix.lower()
     if format is None and ending == ".npy":
         raise ValueError(f"{path} is one array; give a pair of files: ({path}, OUTPUTS.npy).")
-    if format is None and path.is_dir() and (path / ".zgroup").exists():
+    if format is None and path.is_dir():
+        if ending != ".zarr" and not any((path / mark).exists() for mark in ZARR):
+            raise ValueError(f"{path} is a folder, and no Zarr store; name a file in it.")
         ending = ".zarr"
     if format is None and ending not in ENDINGS:
         raise ValueError(

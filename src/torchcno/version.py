@@ -1,0 +1,3 @@
+"""The version: `pyproject.toml` reads it here, and a checkout that is not installed has it, too."""
+
+__version__ = "0.2.0"
