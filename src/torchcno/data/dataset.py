@@ -29,25 +29,13 @@ def load(
     seed: int = 0,
     **reading: Any,
 ) -> Fields:
-    """The fields of a split, by `load_samples`, whose other arguments are `reading`.
+    """The fields of a split, by `read_samples`, whose other arguments are `reading`.
 
     `samples` and `resolution` are the paper's unless given; fields are solved for the resolution,
     not resampled to it.
     """
-    return load_samples(Samples.of(problem, split, resolution, seed, samples), **reading)
-
-
-def load_samples(
-    samples: Samples,
-    folder: Path | str | None = None,
-    device: str | torch.device = "cpu",
-    progress: Progress | None = None,
-) -> Fields:
-    """The samples from the data folder, verified; made there, on `device`, if missing.
-
-    The data folder is `folder`, else $TORCHCNO_DATA, else a cache folder.
-    """
-    (inputs, outputs), grid = _read(samples, folder, device, progress)
+    wanted = Samples.of(problem, split, resolution, seed, samples)
+    (inputs, outputs), grid = read_samples(wanted, **reading)
     return Fields(inputs, outputs, grid)
 
 
@@ -59,11 +47,9 @@ def load_trajectories(
     samples: int | None = None,
     resolution: Resolution | None = None,
     seed: int = 0,
-    folder: Path | str | None = None,
-    device: str | torch.device = "cpu",
-    progress: Progress | None = None,
+    **reading: Any,
 ) -> Trajectories:
-    """The trajectories of a split at `times`, from the data folder; made there if missing.
+    """The trajectories of a split at `times`, by `read_samples`.
 
     As `load`: sample i begins where the i-th pair of `load` does.
 
@@ -71,17 +57,21 @@ def load_trajectories(
     >>> train = load_trajectories(NavierStokes(components="uv"), "train", times)
     """
     wanted = Samples.of(problem, split, resolution, seed, samples, times)
-    (states,), grid = _read(wanted, folder, device, progress)
+    (states,), grid = read_samples(wanted, **reading)
     return Trajectories(states, torch.tensor(wanted.times, dtype=torch.float64), grid)
 
 
-def _read(
+def read_samples(
     samples: Samples,
-    folder: Path | str | None,
-    device: str | torch.device,
-    progress: Progress | None,
+    folder: Path | str | None = None,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
 ) -> tuple[tuple[Tensor, ...], Grid]:
-    """The arrays of the samples, made where they are missing, and their grid."""
+    """The arrays of the samples from the data folder, verified, and their grid.
+
+    What is missing is made there, on `device`. The data folder is `folder`, else $TORCHCNO_DATA,
+    else a cache folder.
+    """
     home = home_folder(data_folder(folder), samples)
     path = make_file(samples, home, device=device, progress=progress)
     arrays, grid = files.read(path, samples.count)

@@ -238,22 +238,24 @@ class Mover:
         batch: Int[Tensor, " batch"],
         numbers: Int[Tensor, " number"],
     ) -> Shaped[Tensor, "batch channel *space"]:
-        """The samples `batch` of `fields`, moved by a `Move` whose numbers stand in one row.
+        """The samples `batch` of `fields`, moved by a `Move` whose numbers stand in one row."""
+        return self.by(numbers)(fields, batch)
 
-        What is true or false, as a mask, has no sign.
-        """
-        channels = fields.shape[1]
-        source, turned = self._read(numbers)
-        every = torch.arange(channels, device=fields.device)[:, None]
-        moved = fields.flatten(2)[batch[:, None, None], every, source]
-        if fields.dtype != torch.bool:
-            moved = torch.where(turned[:channels, None] == 1, 2 * self.zero - moved, moved)
-        return moved.view(len(batch), *fields.shape[1:])
-
-    def _read(self, numbers: Int[Tensor, " number"]) -> tuple[Tensor, Tensor]:
-        """Where every point of the moved field comes from, and the channels that change sign."""
+    def by(self, numbers: Int[Tensor, " number"]) -> Callable[[Tensor, Tensor], Tensor]:
+        """What takes samples and moves them by one `Move`, for as many fields as there are."""
         d = len(self.n)
         axes, mirrored, shifts, turned = numbers.split([d, d, d, len(numbers) - 3 * d])
         j = self.points.index_select(0, axes)
         j = torch.where(mirrored[:, None] == 1, self.n - 1 - j, j) - shifts[:, None]
-        return (j.remainder(self.n) * self.strides).sum(0), turned
+        # Where every point of the moved field comes from, and the channels that change sign.
+        source, changed = (j.remainder(self.n) * self.strides).sum(0), (turned == 1)[:, None]
+
+        def take(fields: Tensor, batch: Tensor) -> Tensor:
+            channels = fields.shape[1]
+            every = torch.arange(channels, device=fields.device)[:, None]
+            moved = fields.flatten(2)[batch[:, None, None], every, source]
+            if fields.dtype != torch.bool:  # what is true or false, as a mask, has no sign
+                moved = torch.where(changed[:channels], 2 * self.zero - moved, moved)
+            return moved.view(len(batch), *fields.shape[1:])
+
+        return take

@@ -70,10 +70,12 @@ class EpochPlan:
     moves: Int[Tensor, "step number"]  # the symmetry that moves a batch; empty: none
     position: Int[Tensor, " 1"]  # the next row
 
-    def row(self, table: Tensor) -> Tensor:
-        """The row of `table` for the next step, without waiting for the device."""
+    def next_row(self) -> tuple[Tensor, ...]:
+        """Samples, learning rate, share and symmetry of the next step; no one waits for them."""
         # A capture takes a few steps to warm up. A short epoch has fewer, and they start over.
-        return table.index_select(0, self.position % len(table))[0]
+        row = self.position % len(self.batches)
+        tables = (self.batches, self.rates, self.shares, self.moves)
+        return tuple(table.index_select(0, row)[0] for table in tables)
 
 
 @dataclass
@@ -205,15 +207,12 @@ class TrainingRun:
         """One step on the next batch of the plan, moved by its symmetry."""
         state, plan = self.state, self.plan
         assert plan is not None
-        batch = plan.row(plan.batches)
-        take: Callable[[Tensor, Tensor], Tensor] = take_rows
-        if plan.moves.numel():
-            take = partial(self.mover, numbers=plan.row(plan.moves))
+        batch, rate, share, move = plan.next_row()
+        take = self.mover.by(move) if move.numel() else take_rows
         fields = self.train.gather(batch, take)
-        set_rate(state.optimizer, plan.row(plan.rates))
+        set_rate(state.optimizer, rate)
         state.loss_sum += step(*fields)
         if state.average is not None:
-            share = plan.row(plan.shares)
             state.average.update(weights, share if share.is_cuda else float(share))
         plan.position += 1
 

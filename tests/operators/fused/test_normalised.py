@@ -11,7 +11,7 @@ from torchcno.models.cno import CNO, CNOConfig
 from torchcno.operators.activation import Activation
 from torchcno.operators.filters import WindowedSinc
 from torchcno.operators.fused import block, choice
-from torchcno.operators.fused.normalised import normalise_and_activate
+from torchcno.operators.fused.normalised import batch_statistics, normalise_and_activate
 
 CHANNELS = 4
 EXACT, ROUNDED = 1e-5, 2e-3  # errors of float32, and of factors of 11 bits
@@ -108,6 +108,12 @@ def test_fused_is_batch_norm_and_then_the_activation(training, n_in, n_out, layo
 
 
 @interpreted
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_sums_over_more_samples_than_are_read_at_once(layout):
+    check(field(8, batch=40).contiguous(memory_format=layout), Layer.random().train(True))
+
+
+@interpreted
 @pytest.mark.parametrize("training", [True, False])
 def test_rounded_products(training):
     check(field(16), Layer.random(16, 16).train(training), ROUNDED)
@@ -146,10 +152,42 @@ def test_the_arithmetic_may_change_before_the_gradient(monkeypatch):
         assert distance(result, true) < EXACT
 
 
+def check_statistics(x: Tensor) -> None:
+    channels = x.shape[1]
+    running = [torch.full((channels,), value, device=x.device) for value in (2.0, 3.0)]
+    true = torch.batch_norm_update_stats(x.double(), *(r.double() for r in running), 0.3)
+    expected = [
+        *true,
+        0.7 * 2 + 0.3 * true[0],
+        0.7 * 3 + 0.3 * x.double().var((0, 2, 3)),
+    ]
+    for found, exact in zip([*batch_statistics(x, *running, 0.3), *running], expected, strict=True):
+        torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-6)
+
+
 @interpreted
-def test_no_digits_are_lost_under_a_large_mean():
+@pytest.mark.parametrize(
+    ("shape", "mean"), [((3, 4, 8, 8), 0.0), ((2, 70, 5, 7), 1.0), ((40, 17, 20, 20), 1000.0)]
+)
+def test_statistics_are_those_of_all_points(shape, mean):
+    """Of one tile and of several, of one block of channels and of two, with points left over."""
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)) + mean
+    check_statistics(x.contiguous(memory_format=torch.channels_last))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(32, 32, 64, 64), (32, 256, 8, 8), (8, 48, 33, 31)])
+def test_statistics_on_the_gpu(shape, dtype):
+    x = (torch.randn(shape, device="cuda") + 3).to(dtype)
+    check_statistics(x.contiguous(memory_format=torch.channels_last))
+
+
+@interpreted
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_no_digits_are_lost_under_a_large_mean(layout):
     torch.backends.cuda.matmul.allow_tf32 = False
-    x, layer = field(8, mean=1000.0), Layer.random()
+    x, layer = field(8, mean=1000.0).contiguous(memory_format=layout), Layer.random()
     truth = results(in_parts, x.double(), layer.doubled())
     parts = results(in_parts, x, Layer.random())
     for result, other, true in zip(results(in_one, x, layer), parts, truth, strict=True):

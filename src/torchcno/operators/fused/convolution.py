@@ -15,7 +15,10 @@ from torch import Tensor
 
 from torchcno.operators.convolution import CONVOLUTIONS, Convolution
 from torchcno.operators.fused import margins
+from torchcno.operators.fused.choice import arithmetic_of
+from torchcno.operators.fused.kernels import or_dense
 from torchcno.operators.fused.layout import weight_format
+from torchcno.operators.fused.row_plans import power_of_two
 from torchcno.operators.fused.streams import current_aside, put_aside
 
 
@@ -125,14 +128,22 @@ class _GradientsAside(torch.autograd.Function):
 
 
 FEW = 2  # channels whose gradients are products with windows of them
+SHARES = 256  # programs among which the points of a batch are divided
+POINTS = 64  # that a program multiplies at a time
 
 
 def weight_gradient(dy: Tensor, x: Tensor, weight: Tensor, margin: int) -> Tensor:
     """dk of y = K x, with `margin` zeros around x: dk_oci = Σ_n,p dy_nop x_nc(p + i)."""
     dims = weight.ndim - 2
-    few_in, few_out = weight.shape[1] <= FEW, weight.shape[0] <= FEW
-    if dims == 2 and x.is_cuda and (few_in or few_out):
-        return _few_in(dy, x, weight, margin) if few_in else _few_out(dy, x, weight, margin)
+    if dims == 2 and x.is_cuda and min(weight.shape[:2]) <= FEW:
+        few: Tensor = or_dense(by_windows, by_library, dy, x, weight, margin)
+        return few
+    return by_library(dy, x, weight, margin)
+
+
+def by_library(dy: Tensor, x: Tensor, weight: Tensor, margin: int) -> Tensor:
+    """The gradient as PyTorch computes it."""
+    dims = weight.ndim - 2
     gradients = torch.ops.aten.convolution_backward(
         dy,
         x,
@@ -150,17 +161,35 @@ def weight_gradient(dy: Tensor, x: Tensor, weight: Tensor, margin: int) -> Tenso
     return gradients[1]
 
 
-def _few_in(dy: Tensor, x: Tensor, weight: Tensor, margin: int) -> Tensor:
-    """By windows of x: a matrix (channel · point of k, point p) a sample."""
+def by_windows(dy: Tensor, x: Tensor, weight: Tensor, margin: int) -> Tensor:
+    """The gradient for few channels in or out, as products with windows of these.
+
+    Of few channels out, the windows look the other way: Σ_n,q x_ncq dy_no(q − i).
+    """
     k = weight.shape[-1]
-    windows = F.unfold(x, k, padding=margin)
-    return (dy.flatten(2) @ windows.mT).sum(0, dtype=torch.float32).view(weight.shape)
+    if weight.shape[1] <= FEW:
+        return multiply_windows(dy, x, k, margin)
+    return multiply_windows(x, dy, k, k - 1 - margin).transpose(0, 1).flip(2, 3)
 
 
-def _few_out(dy: Tensor, x: Tensor, weight: Tensor, margin: int) -> Tensor:
-    """By windows of dy, which look the other way: Σ_n,q x_ncq dy_no(q − i)."""
-    k = weight.shape[-1]
-    windows = F.unfold(dy, k, padding=k - 1 - margin)
-    gradient = (windows @ x.flatten(2).mT).sum(0, dtype=torch.float32)
-    gradient = gradient.view(weight.shape[0], k, k, weight.shape[1]).flip(1, 2)
-    return gradient.permute(0, 3, 1, 2)
+def multiply_windows(many: Tensor, few: Tensor, k: int, pad: int) -> Tensor:
+    """Σ_n,p many_nc(p) few_ns(p + i − pad) for the k² taps i, by a Triton program: (c, s, k, k).
+
+    PyTorch would write out the windows of one sample after the other.
+    """
+    from torchcno.operators.fused import triton_sums
+
+    many = many.contiguous(memory_format=torch.channels_last)
+    (_, channels, *space), number = many.shape, few.shape[1]
+    points, taps = many.numel() // channels, number * k * k
+    block, tap_block = min(power_of_two(channels), 128), power_of_two(taps)
+    tiles = -(-points // POINTS)
+    programs = min(tiles, SHARES)
+    parts = torch.empty(programs, channels, tap_block, dtype=torch.float32, device=many.device)
+    exact = arithmetic_of(many) == "fp32"
+    triton_sums.products_with_windows[(programs, -(-channels // block))](
+        many, few, parts, points, tiles, *space, *few.shape[2:], *few.stride(),
+        C=channels, S=number, K=k, PAD=pad, PRECISION="ieee" if exact else "tf32",
+        PB=POINTS, CB=block, TB=tap_block,
+    )  # fmt: skip
+    return parts.sum(0)[:, :taps].view(channels, number, k, k)

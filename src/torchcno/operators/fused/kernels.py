@@ -383,24 +383,33 @@ def launch_backward(
     kinds = 1 if norm is None else 2
     sums = torch.empty(kinds, launch.parts, *x.shape[:2], dtype=torch.float32, device=x.device)
     launch.run((dy, x, bias), (dx, sums))
-    sums = sums.sum((1, 2)).to(bias.dtype)
     if norm is not None and norm.share:
-        _launch_normalisation_backward(dx, x, sums, norm)
-    return dx, *sums
+        totals = _launch_normalisation_backward(dx, x, sums, norm)
+    else:
+        totals = sums.sum((1, 2))
+    return dx, *totals.to(bias.dtype)
 
 
 def _launch_normalisation_backward(
     dx: Tensor, x: Tensor, sums: Tensor, norm: Normalisation
-) -> None:
-    """Make dX of the gradient G of what leaves `norm`, in place, with the `sums` dβ and dγ."""
-    from torchcno.operators.fused import triton_activation
+) -> Tensor:
+    """Make dX of the gradient G of what leaves `norm`, in place; (dβ, dγ) from the planes' `sums`.
+
+    Every program adds up the sums of its channels by itself, which is a kernel less.
+    """
+    from torchcno.operators.fused import triton_sums
 
     mean, variance, weight, _, eps = _normalisation(norm)
-    block = 1024
-    triton_activation.normalisation_backward[(_multiple(x.numel(), block) // block,)](
-        dx, x, sums, mean, variance, weight, eps, norm.share, x.numel(),
-        C=x.shape[1], SPACE=math.prod(x.shape[2:]), LAST=_is_last(x), BLOCK=block,
+    (batch, channels), points, last = x.shape[:2], math.prod(x.shape[2:]), _is_last(x)
+    rows, columns = (batch * points, channels) if last else (batch * channels, points)
+    column_block = min(power_of_two(columns), 128)
+    row_block = 8192 // column_block
+    totals = sums.new_empty(2, channels)
+    triton_sums.normalisation_backward[(-(-rows // row_block), -(-columns // column_block))](
+        dx, x, sums, totals, mean, variance, weight, eps, norm.share, rows, columns, batch,
+        C=channels, LAST=last, NB=32, RB=row_block, CB=column_block, num_warps=8,
     )  # fmt: skip
+    return totals
 
 
 def _normalisation(norm: Normalisation | None) -> tuple[Tensor | float | None, ...]:

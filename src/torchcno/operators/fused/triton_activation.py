@@ -301,23 +301,6 @@ def backward_2d(
 
 
 @triton.jit
-def normalisation_backward(
-    dx, x, sums, mean, variance, weight, eps, share, SIZE, C: tl.constexpr, SPACE: tl.constexpr,
-    LAST: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """dX = γ / √(v + ε) (G − (dβ + X̂ dγ) / n) in the place of G; `sums` are dβ, dγ, `share` 1/n."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    mask = i < SIZE
-    c = i % C if LAST else i // SPACE % C
-    inverse = tl.rsqrt(tl.load(variance + c) + eps)
-    X = (tl.load(x + i, mask=mask, other=0.0).to(tl.float32) - tl.load(mean + c)) * inverse
-    G = tl.load(dx + i, mask=mask, other=0.0).to(tl.float32)
-    G -= share * (tl.load(sums + c) + X * tl.load(sums + C + c))
-    G *= tl.load(weight + c) * inverse
-    tl.store(dx + i, G.to(dx.dtype.element_ty), mask=mask)
-
-
-@triton.jit
 def _read_lines(x, bias, line, LINES, S: tl.constexpr):
     """X + b of P lines, as a factor of products, each times 2^k; and k."""
     X = _lines(x, line[:, None].to(tl.int64), tl.arange(0, S.X.BW)[None, :], LINES, S.X.W)
