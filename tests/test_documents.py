@@ -23,7 +23,7 @@ from torchcno.cli import main
 from torchcno.data.rpb_files import ARCHIVES
 from torchcno.metrics import relative_l1
 from torchcno.runs import pretrained
-from torchcno.runs.verdict import Verdict, read_verdict
+from torchcno.runs.verdict import Verdict
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ROOT / "docs"
@@ -100,10 +100,10 @@ def test_examples_go_from_a_file_to_predictions(
             Fields.open("large.h5", inputs="a", outputs="u", layout="periodic", dimension=2)
 
 
-def read_verdicts(folder: Path) -> dict[str, Verdict | None]:
+def read_verdicts(folder: Path) -> dict[str, Verdict]:
     """Whether the runs of a page learnt, by their names."""
     return {
-        path.parent.name: read_verdict(json.loads(path.read_text()))
+        path.parent.name: Verdict(**json.loads(path.read_text())["verdict"])
         for path in (folder / "runs").glob("*/result.json")
     }
 
@@ -124,7 +124,7 @@ def test_tutorials_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(PROBLEMS, "reaction", None)  # taken back, whatever a page puts there
     monkeypatch.setitem(MODELS, "small", None)
     _, text = run_page(RUN[page])
-    assert all(verdict is None or verdict.beats for verdict in read_verdicts(tmp_path).values())
+    assert all(verdict.beats for verdict in read_verdicts(tmp_path).values())
     shown = [target for target in PICTURE.findall(text) if not target.startswith("../")]
     if page != "index.md":
         assert all(list(tmp_path.rglob(Path(target).name)) for target in shown), "drawn by the page"

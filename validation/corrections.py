@@ -27,7 +27,7 @@ from torchcno.problems.navier_stokes import NavierStokes
 from torchcno.problems.problem import Problem
 from torchcno.problems.torus_flow import torus_flow
 from torchcno.runs.folder import RunFolder
-from torchcno.runs.loading import load_pairs
+from torchcno.runs.loading import load_split
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.pretrained import find_run
 from torchcno.spectral import resample
@@ -50,7 +50,7 @@ def main() -> None:
         folder = RunFolder(find_run(run))
         config, operator = folder.config_here(options.data), folder.operator(device)
         sets = {
-            split: load_pairs(config, split, options.samples, device=device).to(device)
+            split: load_split(config, split, options.samples, device=device).to(device)
             for split in ("val", "test")
         }
         found.append(measure(config.problem, operator, sets, device))

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from torchcno.disk import write_atomically
 from torchcno.runs.audit import audit_trust
 from torchcno.runs.folder import RunFolder
-from torchcno.runs.loading import load_pairs
+from torchcno.runs.loading import load_split
 from torchcno.runs.pictures.drawing import COLOURS, few_colours, panels, png, styled, tidy
 from torchcno.runs.pictures.trust import draw_bands, draw_page, draw_scores
 from torchcno.runs.pretrained import find_run
@@ -39,7 +39,7 @@ def main() -> None:
     folder = RunFolder(find_run(options.run))
     page = audit_trust(folder.path, samples=options.samples, device="cpu", data=options.data)
     config = folder.config_here(options.data)
-    fields = load_pairs(config, "test", 2)
+    fields = load_split(config, "test", 2)
     found = folder.operator().predict(fields.inputs, confidence=0.9)
     pictures = {
         "bands": draw_bands(fields.inputs, found, fields.outputs),

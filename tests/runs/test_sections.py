@@ -10,7 +10,7 @@ from torchcno.models.ensemble import Ensemble
 from torchcno.problems import PROBLEMS
 from torchcno.runs.audit import audit_trust
 from torchcno.runs.folder import load
-from torchcno.runs.loading import load_pairs
+from torchcno.runs.loading import load_split
 from torchcno.runs.sections import (
     BreakEven,
     Subject,
@@ -46,7 +46,7 @@ def test_outputs_that_do_not_count_are_in_no_error(tiny_run, tiny_config):
             return torch.arange(inputs.shape[-1]).expand_as(inputs) < inputs.shape[-1] // 2
 
     config = replace(tiny_config, problem=Half(**vars(tiny_config.problem)))
-    operator, fields = load(tiny_run), load_pairs(tiny_config, "test", 4)
+    operator, fields = load(tiny_run), load_split(tiny_config, "test", 4)
     operator.apply_to = lambda u, *_: fields.outputs.where(config.problem.mask(u), 9.0)
     subject = Subject(operator, config, fields, "test", None, torch.device("cpu"))
     assert max(measure_noise(subject).errors) < 1e-12
@@ -125,7 +125,7 @@ def test_a_solver_that_is_faster_is_never_overtaken(page):
 
 def test_the_spread_of_an_ensemble_is_compared_with_its_error(tiny_run, tiny_config):
     operator = load(tiny_run)
-    fields = load_pairs(tiny_config, "test", 12)
+    fields = load_split(tiny_config, "test", 12)
     here, there = operator.network, copy.deepcopy(operator.network)
     for weight in there.parameters():
         weight.data.mul_(1.1)

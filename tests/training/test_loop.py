@@ -170,13 +170,10 @@ def test_where_outputs_do_not_count_nothing_is_learnt(tmp_path):
     targets[..., :2] = -7.0
     recipe = replace(RECIPE, epochs=30, learning_rate=5e-2)
 
-    def right_half(inputs):
-        counts = torch.zeros_like(inputs, dtype=torch.bool)
-        counts[..., 2:] = True
-        return counts
-
+    right_half = torch.zeros_like(targets, dtype=torch.bool)
+    right_half[..., 2:] = True
     model = affine()
-    pairs = Pairs(data.inputs, targets).masked(right_half, data.inputs)
+    pairs = Pairs(data.inputs, targets, right_half)
     result = fit(model, pairs, pairs, recipe, tmp_path)
     assert result.best_validation_error < 0.01
     assert model.weight.item() == pytest.approx(0.5, abs=0.05)
@@ -222,7 +219,7 @@ def test_a_mask_may_be_of_inputs_that_the_network_does_not_see(tmp_path):
     data, physical = linear_data(64), torch.full((64, 1, 4, 4), -0.3)
     physical[..., 2:] = 0.0
     targets = torch.where(physical == 0, data.targets, -7.0)
-    pairs = Pairs(data.inputs, targets).masked(lambda u: u[:, :1] == 0, physical)
+    pairs = Pairs(data.inputs, targets, physical == 0)
     recipe = replace(RECIPE, epochs=30, learning_rate=5e-2, augmentation="square", samples=60)
     assert fit(affine(), pairs, pairs, recipe, tmp_path).best_validation_error < 0.01
 
@@ -242,9 +239,9 @@ def test_validation_targets_that_are_zero_everywhere_are_refused(tmp_path):
         fit(affine(), linear_data(), val, RECIPE, tmp_path)
     assert not any(tmp_path.iterdir())
     # Where they do not count they are 1.
-    mask = torch.zeros(1, 1, 4, 4, dtype=torch.bool)
+    mask = torch.zeros_like(val.targets, dtype=torch.bool)
     mask[..., 0] = True
-    counted = val.masked(lambda u: mask, val.inputs)
+    counted = replace(val, counts=mask)
     fit(affine(), linear_data(), counted, replace(RECIPE, epochs=1), tmp_path)
 
 

@@ -27,6 +27,24 @@ def can_start_processes(kind: type) -> bool:
     return is_importable and not multiprocessing.current_process().daemon
 
 
+@contextmanager
+def safe_path() -> Iterator[None]:
+    """Processes started inside import nothing that lies in the current folder by chance or design.
+
+    It comes first where they look for modules: a `pickle.py` there would be executed.
+    """
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
+
+
+@safe_path()
 def call_in_processes(
     function: Callable[[range], None],
     chunks: Sequence[range],
@@ -34,16 +52,6 @@ def call_in_processes(
     report: Callable[[range], None],
 ) -> None:
     """Call `function` with every chunk in `workers` processes, one core each."""
-    with safe_path():
-        _call_in_pool(function, chunks, workers, report)
-
-
-def _call_in_pool(
-    function: Callable[[range], None],
-    chunks: Sequence[range],
-    workers: int,
-    report: Callable[[range], None],
-) -> None:
     pool = ProcessPoolExecutor(
         min(workers, max(1, len(chunks))),
         mp_context=multiprocessing.get_context("spawn"),  # a fork would inherit torch's threads
@@ -79,23 +87,6 @@ def _end_with_parent() -> None:
     assert parent is not None
     parent.join()
     os._exit(1)
-
-
-@contextmanager
-def safe_path() -> Iterator[None]:
-    """Processes started inside import nothing that lies in the current folder by chance or design.
-
-    It comes first where they look for modules: a `pickle.py` there would be executed.
-    """
-    before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONSAFEPATH"]
-        else:
-            os.environ["PYTHONSAFEPATH"] = before
 
 
 @contextmanager

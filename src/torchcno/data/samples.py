@@ -119,19 +119,14 @@ class Samples:
         return self.identity == own.identity
 
     def check_inputs(self) -> None:
-        """Refuse constants by which no input can be drawn on so many points."""
-        self.check_size()
+        """Refuse a grid without room for one sample, or constants by which none can be drawn."""
         grid = self.split_problem.solver_grid(self.resolution)
-        self.split_problem.sample_inputs(grid, 1, Generator())
-
-    def check_size(self) -> None:
-        """Refuse a grid on which a solver has no room for one sample."""
-        shape = self.split_problem.solver_grid(self.resolution).shape
         held = SOLVER_FIELDS + len(self.times) * self.problem.state_channels
-        what = f"a sample of {self.problem.name} on {' × '.join(map(str, shape))} points"
+        what = f"a sample of {self.problem.name} on {' × '.join(map(str, grid.shape))} points"
         when = f" at {len(self.times)} times" if self.times else ""
         remedy = "use fewer points per axis" + (", or fewer times" if self.times else "")
-        refuse_without_memory(held * 8 * math.prod(shape), what + when, remedy)
+        refuse_without_memory(held * 8 * math.prod(grid.shape), what + when, remedy)
+        self.split_problem.sample_inputs(grid, 1, Generator())
 
     def sample_seed(self, i: int) -> int:
         """The seed of sample `i`.

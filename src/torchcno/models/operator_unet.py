@@ -43,21 +43,21 @@ class Pyramid:
 
     def check_divisible(self) -> None:
         """Refuse sizes that cannot be halved as often as there are levels."""
+        step = 2**self.levels
         for field in ("size", "out_size"):
-            _check_divisible(field, getattr(self, field), self.levels)
-
-
-def _check_divisible(field: str, size: tuple[int, ...] | None, levels: int) -> None:
-    step = 2**levels
-    if size is None or (min(size) > 0 and not any(n % step for n in size)):
-        return
-    below = tuple(max(n // step, 1) * step for n in size)
-    above = tuple(-(-n // step) * step if n > 0 else step for n in size)
-    fewer = next(m for m in range(levels, -1, -1) if not any(n % 2**m for n in size))
-    remedies = [*dict.fromkeys([str(below), str(above)]), *([f"levels={fewer}"] if fewer else [])]
-    raise ValueError(
-        f"{field} {size} is not divisible by 2**levels = {step}; use {' or '.join(remedies)}."
-    )
+            size: Size | None = getattr(self, field)
+            if size is None or (min(size) > 0 and not any(n % step for n in size)):
+                continue
+            below = tuple(max(n // step, 1) * step for n in size)
+            above = tuple(-(-n // step) * step if n > 0 else step for n in size)
+            remedies = list(dict.fromkeys([str(below), str(above)]))
+            halved = [m for m in range(1, self.levels + 1) if not any(n % 2**m for n in size)]
+            if halved:
+                remedies.append(f"levels={halved[-1]}")
+            raise ValueError(
+                f"{field} {size} is not divisible by 2**levels = {step}; use "
+                f"{' or '.join(remedies)}."
+            )
 
 
 class Residual(nn.Module):

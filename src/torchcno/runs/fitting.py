@@ -10,7 +10,7 @@ from typing import Any
 
 from torchcno.arithmetic import arithmetic
 from torchcno.disk import write_json
-from torchcno.evaluation.errors import channel_errors, sample_errors, summary
+from torchcno.evaluation.errors import channel_errors, published_error, sample_errors, summary
 from torchcno.evaluation.mean_field import mean_field
 from torchcno.evaluation.resolution import Evaluation
 from torchcno.evaluation.timing import inference_time
@@ -86,17 +86,21 @@ def conclude(
         save_tensors(folder.weights, operator.network.state_dict())
     device = pick_device(hardware.accelerator)
     operator.to(device)
-    known, scaling, evaluations = task.known, operator.error_scaling, []
     with arithmetic(recipe.precision):  # as for the validation error
-        for split in splits:
-            fields = task.load(split)
-            prediction = task.predict(split)
-            errors = sample_errors(prediction, fields, scaling, task.mask)
-            evaluations.append(Evaluation(fields, prediction, errors, split))
+        evaluations = [task.evaluate(split) for split in splits]
+        mean_errors = summarize_mean(task, evaluations)
         evaluated = task.mapping("train")
         inference = inference_time(evaluated, evaluations[0].fields.inputs, repeats=5)
         ood = next((one for one in evaluations if one.split == "ood"), None)
-        verdict = judge(evaluated, known, task.load("val"), evaluations[0], ood, task.mask)
+        verdict = judge(
+            evaluated,
+            task.known,
+            task.load("val"),
+            evaluations[0],
+            published_error(mean_errors[splits[0]]),
+            ood,
+            task.mask,
+        )
         operator.trust = task.measure_trust()
     folder.write_evidence(evaluations, task.mask)
     if operator.trust is not None:
@@ -121,24 +125,30 @@ def conclude(
         "channel_errors": {
             one.split: [
                 summary(errors)
-                for errors in channel_errors(one.prediction, one.fields, scaling, task.mask)
+                for errors in channel_errors(
+                    one.prediction, one.fields, operator.error_scaling, task.mask
+                )
             ]
             for one in evaluations
             if one.prediction.shape[1] > 1
         },
-        # To measure a network's by.
-        "mean_field_errors": {
-            one.split: summary(
-                sample_errors(mean_field(known, one.fields.inputs), one.fields, scaling, task.mask)
-            )
-            for one in evaluations
-        },
+        "mean_field_errors": mean_errors,
     }
     result["verdict"] = asdict(verdict)
     if config.members > 1:
         result["members"] = describe_members(task, evaluations, fits)
     write_json(result, folder.result_file)
     return result
+
+
+def summarize_mean(task: Task, evaluations: Sequence[Evaluation]) -> dict[str, Any]:
+    """The errors of the mean training output by split, to measure a network's by."""
+    mean, scaling = mean_field(task.known), task.operator.error_scaling
+    guesses = (mean.to(one.fields.inputs).expand_as(one.fields.outputs) for one in evaluations)
+    return {
+        one.split: summary(sample_errors(guess, one.fields, scaling, task.mask))
+        for one, guess in zip(evaluations, guesses, strict=True)
+    }
 
 
 def summarize_fits(fits: Sequence[Fit]) -> dict[str, Any]:
@@ -159,16 +169,11 @@ def describe_members(
     task: Task, evaluations: Sequence[Evaluation], fits: Sequence[Fit]
 ) -> list[dict[str, Any]]:
     """What each member of an ensemble came to by itself."""
-    scaling, described = task.operator.error_scaling, []
+    described = []
     for member, alone, fit in zip(task.operator.members(), task.config.alone, fits, strict=True):
         own = replace(task, operator=member)
         with arithmetic(task.config.train.precision):
-            errors = {
-                one.split: summary(
-                    sample_errors(own.predict(one.split), one.fields, scaling, task.mask)
-                )
-                for one in evaluations
-            }
+            errors = {one.split: own.evaluate(one.split).summary for one in evaluations}
         described.append({"seed": alone.seed, **asdict(fit), "errors": errors})
     return described
 

@@ -49,18 +49,8 @@ def load_split(
 
     The user's, or those that the problem makes.
     """
-    load = load_evolution if config.times else load_pairs
-    return load(config, split, samples, resolution, **making)
-
-
-def load_pairs(
-    config: RunConfig,
-    split: str,
-    samples: int | None = None,
-    resolution: int | None = None,
-    **making: Any,
-) -> Fields:
-    """The inputs and outputs of a split: the user's, or those that the problem makes."""
+    if config.times:
+        return load_evolution(config, split, samples, resolution, **making)
     problem, resolution = config.problem, resolution or config.resolution
     if isinstance(problem, OwnData):
         return problem.load(split, samples, resolution)

@@ -16,6 +16,8 @@ from torchcno.data.places import outputs_know_places
 from torchcno.data.statistics import OddData, fields_statistics, find_oddities
 from torchcno.data.stored import StoredFields, in_memory
 from torchcno.data.trajectories import Trajectories
+from torchcno.evaluation.errors import sample_errors
+from torchcno.evaluation.resolution import Evaluation
 from torchcno.metrics import Mask
 from torchcno.models.ensemble import Ensemble
 from torchcno.operators.conditioning import conditioning_of
@@ -76,9 +78,12 @@ class Task(ABC):
     def measure_trust(self) -> Trust | None:
         """How far to trust the operator's predictions; None where that cannot be known."""
 
-    def predict(self, split: str) -> Tensor:
-        """The outputs of a split, physical."""
-        return self.mapping(split).apply_to(self.load(split).inputs)
+    def evaluate(self, split: str) -> Evaluation:
+        """Predictions of a split, physical, and their errors."""
+        fields = self.load(split)
+        prediction = self.mapping(split).apply_to(fields.inputs)
+        errors = sample_errors(prediction, fields, self.operator.error_scaling, self.mask)
+        return Evaluation(fields, prediction, errors, split)
 
     def check(self) -> None:
         """Refuse, before anything is written, what no training would take."""
@@ -121,12 +126,13 @@ class PairsTask(Task):
         """Fields as the network sees them."""
         scaling = self.operator.normalization
         # Scaled first and rounded then: of 101325 ± 1 Pa in float64, float32 alone keeps little.
-        scaled = Pairs(
-            scaling.normalize_inputs(fields.inputs).float(),
-            scaling.normalize_outputs(fields.outputs).float(),
-        )
+        inputs = scaling.normalize_inputs(fields.inputs).float()
+        targets = scaling.normalize_outputs(fields.outputs).float()
+        counts = fields.counts(self.mask)
+        if counts is None:
+            return Pairs(inputs, targets)
         fill = 1.0 if fields.mask is None else 0.0  # as in `sample_errors`
-        return scaled.masked(lambda inputs: fields.counts(self.mask), fields.inputs, fill)
+        return Pairs(inputs, targets, counts.expand_as(targets), fill=fill)
 
     def judged(self) -> Pairs:
         """The validation set, scaled."""

@@ -4,9 +4,7 @@ Errors are medians over samples of the relative L1 error of scaled fields, in pe
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +13,6 @@ from torchcno.data.fields import Fields
 from torchcno.data.stored import StoredFields, in_memory
 from torchcno.evaluation.errors import published_error, sample_errors, summary
 from torchcno.evaluation.linear import PENALTIES, linear_map
-from torchcno.evaluation.mean_field import mean_field
 from torchcno.evaluation.resolution import Evaluation
 from torchcno.metrics import Mask
 from torchcno.runs.operator import TrainedOperator
@@ -98,10 +95,14 @@ def judge(
     train: Fields | StoredFields,
     val: Fields,
     evaluation: Evaluation,
+    mean_field: float,
     ood: Evaluation | None = None,
     mask: Mask | None = None,
 ) -> Verdict:
-    """The verdict on a trained operator, from its evaluation on samples that are new to it."""
+    """The verdict on a trained operator, from its evaluation on samples that are new to it.
+
+    `mean_field` is the error of the mean training output on them.
+    """
     scaling = operator.error_scaling
     few = in_memory(train[: affordable(train, MANY)])
 
@@ -117,7 +118,7 @@ def judge(
     return Verdict(
         split=evaluation.split,
         error=published_error(evaluation.summary),
-        mean_field=error(mean_field(train, fields.inputs), fields),
+        mean_field=mean_field,
         linear=error(predict_linearly(operator, train, val, fields.inputs), fields),
         train=error(operator.apply_to(few.inputs), few),
         samples=len(errors),
@@ -162,9 +163,3 @@ def predict_linearly(
 
     best = min(PENALTIES, key=loss)
     return scaling.denormalize_outputs(predict(scaling.normalize_inputs(inputs), best))
-
-
-def read_verdict(result: Mapping[str, Any]) -> Verdict | None:
-    """The verdict that a result keeps; None in results of before."""
-    kept = result.get("verdict")
-    return None if kept is None else Verdict(**kept)

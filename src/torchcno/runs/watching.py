@@ -19,7 +19,7 @@ from torchcno.runs.config import RunConfig
 from torchcno.runs.own import OwnData
 from torchcno.runs.presets import is_foreign, model_class, parameter_count
 from torchcno.runs.progress import progress_bars
-from torchcno.runs.verdict import read_verdict
+from torchcno.runs.verdict import Verdict
 from torchcno.training import Epoch, EventFile
 from torchcno.training.hardware import device_name, extent, is_captured, pick_device
 from torchcno.training.interruption import terminable
@@ -113,6 +113,5 @@ def describe_run(config: RunConfig) -> str:
 
 def show_verdict(folder: Path, result: Mapping[str, Any], epochs: int) -> None:
     """Three lines: did it learn, where does it hold, and what to try."""
-    verdict = read_verdict(result)
-    for line in verdict.lines(str(folder), epochs) if verdict else ():
-        print(line)
+    if "verdict" in result:  # not in results of before
+        print(*Verdict(**result["verdict"]).lines(str(folder), epochs), sep="\n")

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from torchcno.disk import (
     append_row,
-    create,
     explained,
     flush_file,
     make_folder,
@@ -17,9 +16,9 @@ from torchcno.disk import (
     read_bytes,
     read_rows,
     refuse_link,
-    replacing,
     sweep,
     unseal_rows,
+    write_atomically,
 )
 from torchcno.training.checkpoint import load_tensors, save_tensors
 from torchcno.training.state import Progress
@@ -125,8 +124,7 @@ class TrainingFolder:
             )
         unseal_rows(self.metrics, content[:metrics_bytes])  # which refuses damaged ones
         if size > metrics_bytes:
-            with replacing(self.metrics) as temporary:
-                create(temporary, content[:metrics_bytes])
+            write_atomically(self.metrics, content[:metrics_bytes])
         for path in (self.metrics, self.checkpoint, self.weights):
             sweep(path)
         if best:

@@ -55,16 +55,12 @@ class Muon(Optimizer):
         """One step; a CUDA graph can hold it if `lr` is a tensor on the device."""
         for group in self.param_groups:
             weights = [w for w in group["params"] if w.grad is not None]
-            if group["matrices"]:
-                self._move_matrices(weights, group)
-            else:
+            if not group["matrices"]:
                 self._move_others(weights, group)
-
-    def _move_matrices(self, weights: list[Tensor], group: dict[str, Any]) -> None:
-        if all(map(_is_fused, weights)) and isinstance(group["lr"], Tensor):
-            self._move_together(weights, group)
-        else:
-            self._move_alike(weights, group)
+            elif all(map(_is_fused, weights)) and isinstance(group["lr"], Tensor):
+                self._move_together(weights, group)
+            else:
+                self._move_alike(weights, group)
 
     def _move_together(self, weights: list[Tensor], group: dict[str, Any]) -> None:
         """All matrices in a few kernels, with products of float16."""

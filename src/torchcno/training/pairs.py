@@ -1,14 +1,14 @@
 """What a network learns from, and the network as it is judged there."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
-from torchcno.metrics import Mask, filled, relative_l1
+from torchcno.metrics import filled, relative_l1
 from torchcno.operators import recomputing
 from torchcno.training.physics import Equation, Informed
 from torchcno.training.windows import Rollouts
@@ -91,17 +91,6 @@ class Pairs(OfSamples):
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> "Pairs":
         return Pairs(*map(change, self.tensors), fill=self.fill, equation=self.equation)
-
-    def masked(self, mask: Mask | None, inputs: Tensor, fill: float = 1.0) -> "Pairs":
-        """The same pairs, which count where the mask of their physical `inputs` says so.
-
-        Those are asked for because scaled inputs, scaled back, are equal to them up to rounding
-        only, and a mask may ask for equality.
-        """
-        counts = mask and mask(inputs)
-        if counts is None:
-            return self
-        return replace(self, counts=counts.expand_as(self.targets), fill=fill)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
