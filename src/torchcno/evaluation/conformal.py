@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
-from scipy.stats import beta
 from torch import Tensor
 
 Field = Float[Tensor, "*of"]  # (channel, *space): of one sample
@@ -63,9 +62,9 @@ def likely_coverage(
     not small.
     """
     rank = conformal_rank(n, confidence)
-    chance = beta(rank, n + 1 - rank)
-    mean = float(chance.mean())
-    deviation = math.sqrt(float(chance.var()) + mean * (1 - mean) / samples)
+    mean = rank / (n + 1)
+    variance = mean * (1 - mean) / (n + 2)  # of that chance
+    deviation = math.sqrt(variance + mean * (1 - mean) / samples)
     z = math.sqrt(2) * float(torch.erfinv(torch.tensor(likely, dtype=torch.float64)))
     return max(0.0, mean - z * deviation), min(1.0, mean + z * deviation)
 

@@ -195,6 +195,8 @@ def fourier_features(size: Size, layout: Layouts, K: int) -> Float[Tensor, " fea
 
     Section 3 and SM, proof of Theorem 3.1: (2K + 1)^d − 1 functions in d dimensions.
     """
+    if K == 0:
+        return torch.empty(0, *size)
     places = layout_of_axes(layout, len(size))
     axes = [unit_positions(n, where) for n, where in zip(size, places, strict=True)]
     x = torch.stack(torch.meshgrid(*axes, indexing="ij"))

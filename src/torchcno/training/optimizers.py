@@ -1,5 +1,6 @@
 """The optimisers of a recipe."""
 
+import sys
 from collections.abc import Callable, Iterable
 
 import torch
@@ -39,12 +40,28 @@ def make_optimizer(
             )
         return AdamW(model.parameters(), lr=rate, weight_decay=weight_decay)
     cuda = device.type == "cuda"
+    leave_compiler_out()
     return select(OPTIMIZERS, name, "optimizer")(
         model.parameters(),
         lr=torch.tensor(rate, device=device) if cuda else rate,
         weight_decay=weight_decay,
         capturable=cuda,
     )
+
+
+def leave_compiler_out() -> None:
+    """Have PyTorch's optimisers not import its compiler, which takes seconds and is not used here.
+
+    They import it in order to tell it which of their methods are not its business. A method that
+    has the mark of being told already is called as it is. Where PyTorch knows no such mark, the
+    compiler is imported as ever.
+    """
+    if "torch._dynamo" in sys.modules:
+        return
+    for method in vars(Optimizer).values():
+        plain = getattr(method, "__wrapped__", None)
+        if plain is not None:
+            plain.__dict__.setdefault("__dynamo_disable", plain)
 
 
 def set_rate(optimizer: Optimizer, rate: Tensor) -> None:

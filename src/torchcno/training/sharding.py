@@ -1,10 +1,13 @@
-"""Weights divided among the processes of a run (FSDP), and whole ones made of them again."""
+"""Weights divided among the processes of a run (FSDP), and whole ones made of them again.
+
+PyTorch's part of it takes seconds to import, so a process that trains alone leaves it out.
+"""
+
+import sys
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 
 def shard(model: nn.Module, device: torch.device) -> nn.Module:
@@ -13,6 +16,9 @@ def shard(model: nn.Module, device: torch.device) -> nn.Module:
     A layer gathers its weights when its turn comes, forwards and backwards, and lets them go again:
     a process holds its share of everything, and one layer whole.
     """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
     names = [name for name, weight in model.named_parameters() if weight.is_complex()]
     if names:
         raise ValueError(
@@ -30,7 +36,7 @@ def shard(model: nn.Module, device: torch.device) -> nn.Module:
 
 def is_sharded(model: nn.Module) -> bool:
     """Whether `shard` divided the weights of `model`."""
-    return any(isinstance(weight, DTensor) for weight in model.parameters())
+    return any(map(_is_divided, model.parameters()))
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -38,7 +44,8 @@ def whole(tensor: Tensor) -> Tensor:
 
     All processes have to ask for the same one at the same time.
     """
-    return tensor.full_tensor().cpu() if isinstance(tensor, DTensor) else tensor
+    divided: Any = tensor
+    return divided.full_tensor().cpu() if _is_divided(tensor) else tensor
 
 
 def share(tensor: Tensor, like: Tensor) -> Tensor:
@@ -47,6 +54,15 @@ def share(tensor: Tensor, like: Tensor) -> Tensor:
     It lies in memory as `like` does: kernels that step through weights and moments side by side
     take no notice of strides.
     """
-    if not isinstance(like, DTensor):
+    if not _is_divided(like):
         return torch.empty_like(like).copy_(tensor)
-    return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements)
+    from torch.distributed.tensor import distribute_tensor
+
+    divided: Any = like
+    return distribute_tensor(tensor.to(like.device), divided.device_mesh, divided.placements)
+
+
+def _is_divided(tensor: Tensor) -> bool:
+    """Whether this process holds a share of the tensor alone; not before anything was divided."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)

@@ -47,7 +47,7 @@ def eager_step(
         optimizer.zero_grad(set_to_none=True)
         with around(model):
             loss = loss_fn(filled(model(inputs), *counts), filled(targets, *counts))
-            loss.backward(torch.full_like(loss, loss_factor))
+            (loss if loss_factor == 1 else loss_factor * loss).backward()
         if loss_factor != 1:
             gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
             torch._foreach_mul_(gradients, 1 / loss_factor)

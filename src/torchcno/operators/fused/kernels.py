@@ -40,13 +40,24 @@ class Normalisation(NamedTuple):
     share: float  # 1/n, if μ and v are those of the n values of x; 0, if they do not depend on x
 
 
-# Signatures in words: PyTorch 2.6 does not read them off every annotation.
-@torch.library.custom_op(
-    "torchcno::filtered_activation",
-    mutates_args=(),
-    schema="(Tensor x, Tensor bias, Tensor[] ups, Tensor[] downs, str sigma, bool keep) "
+# Defined and implemented one by one: the first call of a `torch.library.custom_op` imports PyTorch's
+# compiler, which takes seconds.
+FORWARD, BACKWARD = "torchcno::filtered_activation", "torchcno::filtered_activation_backward"
+torch.library.define(
+    FORWARD,
+    "(Tensor x, Tensor bias, Tensor[] ups, Tensor[] downs, str sigma, bool keep) "
     "-> (Tensor, Tensor)",
+    tags=torch.Tag.pt2_compliant_tag,
 )
+torch.library.define(
+    BACKWARD,
+    "(Tensor dy, Tensor x, Tensor bias, Tensor mask, Tensor[] ups, Tensor[] downs, str sigma) "
+    "-> (Tensor, Tensor)",
+    tags=torch.Tag.pt2_compliant_tag,
+)
+
+
+@torch.library.impl(FORWARD, "default")
 def _forward(
     x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str, keep: bool
 ) -> tuple[Tensor, Tensor]:
@@ -66,12 +77,7 @@ def _forward(
     return cpu_activation.launch_forward(x, bias, ups, downs, sigma, keep)
 
 
-@torch.library.custom_op(
-    "torchcno::filtered_activation_backward",
-    mutates_args=(),
-    schema="(Tensor dy, Tensor x, Tensor bias, Tensor mask, Tensor[] ups, Tensor[] downs, "
-    "str sigma) -> (Tensor, Tensor)",
-)
+@torch.library.impl(BACKWARD, "default")
 def _backward(
     dy: Tensor, x: Tensor, bias: Tensor, mask: Tensor, ups: PerAxis, downs: PerAxis, sigma: str
 ) -> tuple[Tensor, Tensor]:
@@ -105,7 +111,7 @@ def _differentiate(ctx: Any, dy: Tensor, _: None) -> tuple[Any, ...]:
     return dx, dbias, [None] * ctx.dimension, [None] * ctx.dimension, None, None
 
 
-_forward.register_autograd(_differentiate, setup_context=_save)
+torch.library.register_autograd(FORWARD, _differentiate, setup_context=_save)
 
 
 def dense_activation(x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str) -> Tensor:
@@ -180,7 +186,7 @@ def or_dense(launch: Callable[..., Any], dense: Callable[..., Any], *arguments: 
         return dense(*arguments)
 
 
-@_forward.register_kernel("cuda")
+@torch.library.impl(FORWARD, "cuda")
 def _forward_on_cuda(
     x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str, keep: bool
 ) -> tuple[Tensor, Tensor]:
@@ -188,7 +194,7 @@ def _forward_on_cuda(
     return y, _nothing(x)
 
 
-@_backward.register_kernel("cuda")
+@torch.library.impl(BACKWARD, "cuda")
 def _backward_on_cuda(
     dy: Tensor, x: Tensor, bias: Tensor, mask: Tensor, ups: PerAxis, downs: PerAxis, sigma: str
 ) -> tuple[Tensor, Tensor]:
@@ -196,7 +202,7 @@ def _backward_on_cuda(
     return dx, dbias
 
 
-@_forward.register_fake
+@torch.library.register_fake(FORWARD)
 def _forward_of_shapes(
     x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str, keep: bool
 ) -> tuple[Tensor, Tensor]:
@@ -208,11 +214,12 @@ def _forward_of_shapes(
     return _empty_output(x, downs), mask
 
 
-_backward.register_fake(
+torch.library.register_fake(
+    BACKWARD,
     lambda dy, x, bias, *_: (
         torch.empty_like(x, memory_format=memory_format(x)),
         torch.empty_like(bias),
-    )
+    ),
 )
 
 

@@ -5,7 +5,6 @@ from torch import Tensor, nn
 
 from torchcno.operators.activation import Activation
 from torchcno.operators.convolution import Convolution
-from torchcno.operators.fused import cpu_activation
 from torchcno.operators.fused.choice import why_not_in_one_pass
 
 
@@ -54,4 +53,6 @@ class PreparedActivation(nn.Module):
         if x.is_cuda or filters is None or why_not_in_one_pass(x, *filters, own.local):
             y: Tensor = own(x)
             return y
+        from torchcno.operators.fused import cpu_activation  # Numba is for a CPU alone
+
         return cpu_activation.launch_forward(x, None, *filters)[0]

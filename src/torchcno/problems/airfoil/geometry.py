@@ -7,7 +7,6 @@ from importlib.resources import files
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from scipy.interpolate import CubicSpline
 from torch import Tensor
 
 from torchcno.grids import Grid
@@ -84,6 +83,8 @@ class Tabulated(Shape):
                 f"the nose lies at x = {x[nose]:g} and the surfaces end at {x[0]:g} and {x[-1]:g}; "
                 "move and scale the points so that the chord runs from 0 to 1."
             )
+        from scipy.interpolate import CubicSpline  # takes a second, which only airfoils need
+
         splines = [CubicSpline(np.sqrt(side[:, 0]), side[:, 1]) for side in sides]
         tensors = tuple((torch.from_numpy(c.x), torch.from_numpy(c.c.copy())) for c in splines)
         object.__setattr__(self, "_splines", tensors)

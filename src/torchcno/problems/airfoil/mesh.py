@@ -6,7 +6,6 @@ from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float
-from scipy.optimize import brentq
 from torch import Tensor
 
 from torchcno.problems.airfoil.geometry import Shape, Surface, crossing
@@ -201,6 +200,8 @@ def _exponential(n: int, length: float, slope: float) -> Tensor:
             f"a first spacing of {slope / n:.3g} does not fit {n} cells on {length:.3g}; use a "
             "larger far field or more cells."
         )
+    from scipy.optimize import brentq  # takes a second, which only airfoils need
+
     sigma = brentq(lambda s: length * s / math.expm1(s) - slope, 1e-9, 60.0)
     t = torch.linspace(0, 1, n + 1, dtype=torch.float64)
     return length * torch.expm1(sigma * t) / math.expm1(sigma)
