@@ -108,27 +108,32 @@ class Activation(nn.Module):
         return self._per_axis("down")
 
     def forward(
-        self, x: Float[Tensor, "batch channel *space"]
+        self, x: Float[Tensor, "batch channel *space"], constant: Tensor | None = None
     ) -> Float[Tensor, "batch channel *out_space"]:
-        """Σ x, the same numbers by whichever way is fastest."""
+        """Σ x, or Σ(x + c) for a constant per channel: by whichever way is fastest."""
         if not self.dense:
-            return self.by_bands(x)
+            return self.by_bands(x, constant)
         filters = self.ups, self.downs, self.sigma
         if choice.why_not_in_one_pass(x, *filters, self.local) is not None:
-            return self.by_matrices(x)
-        return activate_in_one_pass(x, self.bias, *filters)
+            return self.by_matrices(x, constant)
+        return activate_in_one_pass(x, self._with(constant), *filters)
 
-    def by_matrices(self, x: Tensor) -> Tensor:
-        """Σ x by one matrix per axis."""
-        return _activate(x, self.bias, Matrices(self.ups, self.downs), SIGMAS[self.sigma])
+    def _with(self, constant: Tensor | None) -> Tensor:
+        return self.bias if constant is None else self.bias + constant
 
-    def by_bands(self, x: Tensor) -> Tensor:
-        """Σ x by FIR filters."""
+    def by_matrices(self, x: Tensor, constant: Tensor | None = None) -> Tensor:
+        """Σ(x + c) by one matrix per axis."""
+        return _activate(
+            x, self._with(constant), Matrices(self.ups, self.downs), SIGMAS[self.sigma]
+        )
+
+    def by_bands(self, x: Tensor, constant: Tensor | None = None) -> Tensor:
+        """Σ(x + c) by FIR filters."""
         if self.bands is None:
             raise ValueError(f"{self} has no FIR form; use `by_matrices`.")
         taps = self._per_axis("up_taps"), self._per_axis("down_taps")
         way = Bands(self.bands, *taps, self.boundaries)
-        return _activate(x, self.bias, way, SIGMAS[self.sigma])
+        return _activate(x, self._with(constant), way, SIGMAS[self.sigma])
 
     def extra_repr(self) -> str:
         """What `print` shows."""

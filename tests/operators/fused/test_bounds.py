@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torchcno.operators.filters import WindowedSinc
-from torchcno.operators.fused import choice, kernels, row_plans
+from torchcno.operators.fused import batch_norm, choice, convolution, kernels, row_plans
 from torchcno.operators.fused.kernels import Normalisation
 from torchcno.operators.resampling import activation_matrices
 
@@ -172,9 +172,30 @@ def test_rows(case, launched, monkeypatch):
     assert launched == ["forward", "backward"]
 
 
+@pytest.mark.parametrize("shape", [(1, 3, 4, 5), (2, 20, 9, 9), (3, 130, 7, 6)], ids=str)
+def test_batch_norm(shape, launched):
+    x = torch.randn(shape).contiguous(memory_format=LAST).requires_grad_()
+    batch_norm.normalise(x, torch.nn.BatchNorm2d(shape[1])).square().sum().backward()
+    assert launched == [
+        *("moments", "join_moments", "normalise"),
+        *("gradient_sums", "normalisation_backward"),
+    ]
+
+
+@pytest.mark.parametrize("margin", [0, 1])
+@pytest.mark.parametrize("channels", [(1, 1), (5, 20), (17, 2)])
+def test_gradients_of_weights(channels, margin, launched):
+    outputs, inputs = channels
+    weight, x = torch.zeros(outputs, inputs, 3, 3), torch.zeros(2, inputs, 11, 9)
+    dy = torch.zeros(2, outputs, 9 + 2 * margin, 7 + 2 * margin)
+    convolution.by_taps(dy, x, weight, margin)
+    convolution.by_windows(dy, x, weight, margin)
+    assert launched == ["products_by_taps", "products_with_windows"]
+
+
 def test_a_single_number_too_far_is_seen(launched):
     x, ones = torch.zeros(1, 1, 4, 4), torch.ones(1)
-    norm, sums = Normalisation(ones, ones, ones, ones, eps=0.0, share=0.0), torch.ones(2, 1)
-    kernels._launch_normalisation_backward(torch.zeros(16), x, sums, norm)
+    norm, sums = Normalisation(ones, ones, ones, ones, eps=0.0, share=0.0), torch.ones(2, 1, 1)
+    kernels.launch_normalisation_backward(*[torch.zeros(16)] * 2, x, sums, norm)
     with pytest.raises(Exception, match="1 of 16 are out of bounds"):
-        kernels._launch_normalisation_backward(torch.zeros(15), x, sums, norm)
+        kernels.launch_normalisation_backward(*[torch.zeros(15)] * 2, x, sums, norm)

@@ -11,7 +11,7 @@ from torchcno.models.cno import CNO, CNOConfig
 from torchcno.operators.activation import Activation
 from torchcno.operators.filters import WindowedSinc
 from torchcno.operators.fused import block, choice
-from torchcno.operators.fused.normalised import batch_statistics, normalise_and_activate
+from torchcno.operators.fused.normalised import normalise_and_activate
 
 CHANNELS = 4
 EXACT, ROUNDED = 1e-5, 2e-3  # errors of float32, and of factors of 11 bits
@@ -150,37 +150,6 @@ def test_the_arithmetic_may_change_before_the_gradient(monkeypatch):
     expected = gradients(in_parts, x.double(), truth)
     for result, true in zip(gradients(in_one, x, layer), expected, strict=True):
         assert distance(result, true) < EXACT
-
-
-def check_statistics(x: Tensor) -> None:
-    channels = x.shape[1]
-    running = [torch.full((channels,), value, device=x.device) for value in (2.0, 3.0)]
-    true = torch.batch_norm_update_stats(x.double(), *(r.double() for r in running), 0.3)
-    expected = [
-        *true,
-        0.7 * 2 + 0.3 * true[0],
-        0.7 * 3 + 0.3 * x.double().var((0, 2, 3)),
-    ]
-    for found, exact in zip([*batch_statistics(x, *running, 0.3), *running], expected, strict=True):
-        torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-6)
-
-
-@interpreted
-@pytest.mark.parametrize(
-    ("shape", "mean"), [((3, 4, 8, 8), 0.0), ((2, 70, 5, 7), 1.0), ((40, 17, 20, 20), 1000.0)]
-)
-def test_statistics_are_those_of_all_points(shape, mean):
-    """Of one tile and of several, of one block of channels and of two, with points left over."""
-    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)) + mean
-    check_statistics(x.contiguous(memory_format=torch.channels_last))
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("shape", [(32, 32, 64, 64), (32, 256, 8, 8), (8, 48, 33, 31)])
-def test_statistics_on_the_gpu(shape, dtype):
-    x = (torch.randn(shape, device="cuda") + 3).to(dtype)
-    check_statistics(x.contiguous(memory_format=torch.channels_last))
 
 
 @interpreted

@@ -10,7 +10,8 @@ from torchcno.operators.activation import Activation
 from torchcno.operators.conditioning import Modulation, modulate
 from torchcno.operators.convolution import Convolution
 from torchcno.operators.fused import choice
-from torchcno.operators.fused.convolution import convolve, convolve_by
+from torchcno.operators.fused.batch_norm import normalise, why_not_by_programs
+from torchcno.operators.fused.convolution import convolve, convolve_by, leave_untouched
 from torchcno.operators.fused.normalised import normalise_and_activate
 from torchcno.operators.fused.prepared import PreparedConvolution
 from torchcno.operators.fused.streams import current_aside
@@ -61,14 +62,31 @@ def compute(
         y = convolve_by(x, *fold(convolution, norm), convolution)
         folded: Tensor = activation(modulate(y, modulation))
         return folded
+    z: Tensor
+    if _activation_adds_bias(x, norm, activation, modulation):
+        z = activation(convolve(x, convolution, with_bias=False), convolution.bias)
+        return z
     centred = _takes_the_mean(norm)
     y = convolve(x, convolution, with_bias=not centred)
     if centred:
+        y = leave_untouched(y, convolution.bias)
         _tell(norm, convolution.bias)
     if why_not_fused(y, norm, activation, modulation) is None:
         return normalise_and_activate(y, norm, activation)
-    z: Tensor = activation(modulate(norm(y), modulation))
+    y = normalise(y, norm) if why_not_by_programs(y, norm) is None else norm(y)
+    z = activation(modulate(y, modulation))
     return z
+
+
+def _activation_adds_bias(
+    x: Tensor, norm: nn.Module, activation: nn.Module, modulation: Modulation | None
+) -> bool:
+    """Whether nothing comes between K x and Σ, which adds a bias of its own as it reads its field.
+
+    On CUDA one pass over the field less; a CPU's convolution adds its bias for nothing.
+    """
+    parts = type(norm) is nn.Identity and isinstance(activation, Activation)
+    return parts and modulation is None and x.is_cuda
 
 
 def _is_folded(

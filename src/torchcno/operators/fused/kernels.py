@@ -40,8 +40,8 @@ class Normalisation(NamedTuple):
     share: float  # 1/n, if μ and v are those of the n values of x; 0, if they do not depend on x
 
 
-# Defined and implemented one by one: the first call of a `torch.library.custom_op` imports PyTorch's
-# compiler, which takes seconds.
+# Defined and implemented one by one: the first call of a `torch.library.custom_op` would import
+# PyTorch's compiler, which takes seconds.
 FORWARD, BACKWARD = "torchcno::filtered_activation", "torchcno::filtered_activation_backward"
 torch.library.define(
     FORWARD,
@@ -391,29 +391,42 @@ def launch_backward(
     sums = torch.empty(kinds, launch.parts, *x.shape[:2], dtype=torch.float32, device=x.device)
     launch.run((dy, x, bias), (dx, sums))
     if norm is not None and norm.share:
-        totals = _launch_normalisation_backward(dx, x, sums, norm)
+        totals = launch_normalisation_backward(dx, dx, x, sums[:, 0], norm)
     else:
         totals = sums.sum((1, 2))
     return dx, *totals.to(bias.dtype)
 
 
-def _launch_normalisation_backward(
-    dx: Tensor, x: Tensor, sums: Tensor, norm: Normalisation
-) -> Tensor:
-    """Make dX of the gradient G of what leaves `norm`, in place; (dβ, dγ) from the planes' `sums`.
+PROGRAMS = 256  # among which a field is divided, at least: about two a multiprocessor
+ENTRIES = 8192  # of a field for each of them, at most
 
-    Every program adds up the sums of its channels by itself, which is a kernel less.
+
+def rows_of_a_program(rows: int, columns: int) -> tuple[int, int]:
+    """Rows and columns of the block of a matrix that one program works on."""
+    column_block = min(power_of_two(columns), 128)
+    blocks = -(-columns // column_block)
+    row_block = power_of_two(-(-rows * blocks // PROGRAMS))
+    return min(row_block, ENTRIES // column_block), column_block
+
+
+def launch_normalisation_backward(
+    g: Tensor, dx: Tensor, x: Tensor, sums: Tensor, norm: Normalisation
+) -> Tensor:
+    """Fill dX from the gradient G of what leaves `norm`; (dβ, dγ) from parts of them, (2, part, C).
+
+    Every program adds up the parts of its channels by itself, which is a kernel less. dX may take
+    the place of G.
     """
     from torchcno.operators.fused import triton_sums
 
     mean, variance, weight, _, eps = _normalisation(norm)
     (batch, channels), points, last = x.shape[:2], math.prod(x.shape[2:]), _is_last(x)
     rows, columns = (batch * points, channels) if last else (batch * channels, points)
-    column_block = min(power_of_two(columns), 128)
-    row_block = 8192 // column_block
+    row_block, column_block = rows_of_a_program(rows, columns)
     totals = sums.new_empty(2, channels)
     triton_sums.normalisation_backward[(-(-rows // row_block), -(-columns // column_block))](
-        dx, x, sums, totals, mean, variance, weight, eps, norm.share, rows, columns, batch,
+        g, dx, x, sums, totals, mean, variance, weight, eps, norm.share, rows, columns,
+        sums.shape[1],
         C=channels, LAST=last, NB=32, RB=row_block, CB=column_block, num_warps=8,
     )  # fmt: skip
     return totals

@@ -20,14 +20,9 @@ from torch import Tensor, nn
 
 from torchcno.operators.activation import Activation
 from torchcno.operators.fused import choice, kernels
+from torchcno.operators.fused.batch_norm import find_statistics
 from torchcno.operators.fused.choice import PerAxis
 from torchcno.operators.fused.kernels import Normalisation
-from torchcno.operators.fused.layout import memory_format
-from torchcno.operators.fused.row_plans import power_of_two
-from torchcno.operators.fused.streams import current_aside
-
-SHARES = 256  # programs among which the points of a batch are divided: about two a multiprocessor
-JOINED = 8  # channels whose shares one program joins
 
 
 def normalise_and_activate(x: Tensor, norm: nn.Module, activation: nn.Module) -> Tensor:
@@ -38,9 +33,7 @@ def normalise_and_activate(x: Tensor, norm: nn.Module, activation: nn.Module) ->
     variance: Any = norm.running_var
     share = 0.0
     if norm.training:
-        _count(norm.num_batches_tracked)
-        momentum: Any = norm.momentum
-        mean, variance = batch_statistics(x.detach(), mean, variance, momentum)
+        mean, variance = find_statistics(x, norm)
         share = x.shape[1] / x.numel()
     parameters = (activation.bias, norm.weight, norm.bias)
     matrices = (activation.ups, activation.downs)
@@ -48,53 +41,6 @@ def normalise_and_activate(x: Tensor, norm: nn.Module, activation: nn.Module) ->
         x, *parameters, mean, variance, norm.eps, share, *matrices, activation.sigma
     )
     return y
-
-
-def batch_statistics(
-    x: Tensor, running_mean: Tensor, running_variance: Tensor, momentum: float
-) -> tuple[Tensor, Tensor]:
-    """Mean and variance of each channel; the running ones move towards them by `momentum`."""
-    arguments = (x, running_mean, running_variance, momentum)
-    if memory_format(x) != torch.channels_last:
-        return torch.batch_norm_update_stats(*arguments)
-    found: tuple[Tensor, Tensor] = kernels.or_dense(
-        _launch_statistics, torch.batch_norm_update_stats, *arguments
-    )
-    return found
-
-
-def _launch_statistics(
-    x: Tensor, running_mean: Tensor, running_variance: Tensor, momentum: float
-) -> tuple[Tensor, Tensor]:
-    """By two Triton programs: shares of the points, and what joins them."""
-    from torchcno.operators.fused import triton_sums
-
-    channels = x.shape[1]
-    points, block = x.numel() // channels, min(power_of_two(channels), 64)
-    point_block, blocks = 4096 // block, -(-channels // block)
-    tiles = -(-points // point_block)
-    programs = min(tiles, SHARES // blocks)
-    parts = torch.empty(3, programs, channels, dtype=torch.float32, device=x.device)
-    mean, variance = (torch.empty_like(running_mean) for _ in range(2))
-    triton_sums.moments[(programs, blocks)](
-        x, parts, points, tiles, C=channels, PB=point_block, CB=block
-    )
-    triton_sums.join_moments[(-(-channels // JOINED),)](
-        parts, mean, variance, running_mean, running_variance, momentum, points, programs,
-        C=channels, PB=power_of_two(programs), CB=JOINED,
-    )  # fmt: skip
-    for changed in (running_mean, running_variance):
-        torch.autograd.graph.increment_version(changed)  # a program's writes are not seen
-    return mean, variance
-
-
-def _count(batches: Any) -> None:
-    """One batch more, now or at the end of a step."""
-    beside = current_aside()
-    if beside is None:
-        batches.add_(1)
-    else:
-        beside.counted.append(batches)
 
 
 class _NormalisedActivation(torch.autograd.Function):

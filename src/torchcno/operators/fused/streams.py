@@ -17,22 +17,30 @@ from torch import Tensor, nn
 
 T = TypeVar("T")
 STREAMS = 32  # that PyTorch has of one priority: it gives them out in turn
+# For gradients of weights, which fill a device only together. One stream of them alone comes to its
+# end long after the chain of a step does.
+SIDES = 3
 
 
 @dataclass
 class Aside:
-    """A stream for what no one in the chain of a step waits for, and what is done in its end.
+    """Streams for what no one in the chain of a step waits for, and what is done in its end.
 
     Many small things of one kind are one kernel there.
     """
 
-    stream: torch.cuda.Stream | None  # None: everything stays in its order
+    streams: Sequence[torch.cuda.Stream]  # none: everything stays in its order
     weights: Sequence[Tensor]  # of convolutions, which are rounded together
     gradients: list[tuple[nn.Parameter, Tensor]] = field(default_factory=list)
     untouched: list[nn.Parameter] = field(default_factory=list)  # whose gradient is zero
     counted: list[Tensor] = field(default_factory=list)  # to which one is added
     told: list[tuple[Tensor, Tensor, float]] = field(default_factory=list)  # a, b, c: a ← a + cb
     _rounded: dict[int, Tensor] = field(default_factory=dict)
+    _turns: Iterator[int] = field(default_factory=count)
+
+    def next_stream(self) -> torch.cuda.Stream | None:
+        """The stream whose turn it is."""
+        return self.streams[next(self._turns) % len(self.streams)] if self.streams else None
 
     def rounded(self, weight: Tensor, dtype: torch.dtype) -> Tensor:
         """`weight` as `dtype`; the first call rounds all weights."""
@@ -47,9 +55,9 @@ class Aside:
 
     @torch.no_grad()
     def close(self) -> None:
-        """Wait for the stream, and do what was left for the end."""
-        if self.stream is not None:
-            torch.cuda.current_stream().wait_stream(self.stream)
+        """Wait for the streams, and do what was left for the end."""
+        for stream in self.streams:
+            torch.cuda.current_stream().wait_stream(stream)
         if self.untouched:
             sizes = [parameter.numel() for parameter in self.untouched]
             zeros = self.untouched[0].new_zeros(sum(sizes)).split(sizes)
@@ -153,11 +161,11 @@ def aside(model: nn.Module) -> Iterator[None]:
     """Within the context, layers leave what the chain does not wait for to `current_aside()`.
 
     It is done at the end of the context. Only then are its results to be read: gradients of
-    weights, counters and running means of batch norms. In a graph it runs on a stream of its own.
+    weights, counters and running means of batch norms. In a graph it runs on streams of its own.
     """
     capturing = torch.cuda.is_current_stream_capturing()
     weights = [w for w in model.parameters() if w.ndim > 2 and w.is_floating_point()]
-    beside = Aside(_forked() if capturing else None, weights)
+    beside = Aside([_forked() for _ in range(SIDES if capturing else 0)], weights)
     token = _ASIDE.set(beside)
     try:
         yield

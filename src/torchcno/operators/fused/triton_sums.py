@@ -73,13 +73,59 @@ def join_moments(
 
 
 @triton.jit
+def normalise(
+    x, y, mean, variance, weight, shift, eps, ROWS,
+    C: tl.constexpr, RB: tl.constexpr, CB: tl.constexpr,
+):  # fmt: skip
+    """Y = γ (X − μ) / √(v + ε) + β for matrices (point, channel)."""
+    row = tl.program_id(0) * RB + tl.arange(0, RB)
+    c = tl.program_id(1) * CB + tl.arange(0, CB)
+    inside = c < C
+    mu = tl.load(mean + c, mask=inside, other=0.0)
+    factor = tl.rsqrt(tl.load(variance + c, mask=inside, other=1.0) + eps)
+    factor *= tl.load(weight + c, mask=inside, other=0.0)
+    beta = tl.load(shift + c, mask=inside, other=0.0)
+    mask = (row[:, None] < ROWS) & inside[None, :]
+    at = row[:, None].to(tl.int64) * C + c[None, :]
+    X = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
+    Y = (X - mu[None, :]) * factor[None, :] + beta[None, :]
+    tl.store(y + at, Y.to(y.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def gradient_sums(
+    g, x, parts, mean, variance, eps, POINTS, TILES,
+    C: tl.constexpr, PB: tl.constexpr, CB: tl.constexpr,
+):  # fmt: skip
+    """Σ G and Σ G (X − μ) / √(v + ε) over a share of the points, for CB channels: (2, share, C)."""
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    c = tl.program_id(1) * CB + tl.arange(0, CB)
+    inside = c < C
+    mu = tl.load(mean + c, mask=inside, other=0.0)
+    inverse = tl.rsqrt(tl.load(variance + c, mask=inside, other=1.0) + eps)
+    shift = tl.zeros((CB,), tl.float32)
+    scale = tl.zeros((CB,), tl.float32)
+    for tile in range(program, TILES, programs):
+        p = tile * PB + tl.arange(0, PB)
+        mask = (p[:, None] < POINTS) & inside[None, :]
+        at = p[:, None].to(tl.int64) * C + c[None, :]
+        G = tl.load(g + at, mask=mask, other=0.0).to(tl.float32)
+        X = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
+        shift += tl.sum(G, axis=0)
+        scale += tl.sum(G * ((X - mu[None, :]) * inverse[None, :]), axis=0)
+    at = parts + program * C + c
+    tl.store(at, shift, mask=inside)
+    tl.store(at + programs * C, scale, mask=inside)
+
+
+@triton.jit
 def normalisation_backward(
-    dx, x, sums, totals, mean, variance, weight, eps, share, ROWS, COLUMNS, BATCH,
+    g, dx, x, sums, totals, mean, variance, weight, eps, share, ROWS, COLUMNS, BATCH,
     C: tl.constexpr, LAST: tl.constexpr, NB: tl.constexpr, RB: tl.constexpr, CB: tl.constexpr,
 ):  # fmt: skip
-    """dX = γ / √(v + ε) (G − (dβ + X̂ dγ) / n) in the place of G; `share` is 1/n.
+    """dX = γ / √(v + ε) (G − (dβ + X̂ dγ) / n); `share` is 1/n, and dX may take the place of G.
 
-    `sums` are the parts of dβ and dγ of every plane, (2, BATCH, C), and `totals` become dβ and dγ.
+    `sums` are BATCH parts of dβ and dγ, (2, BATCH, C), and `totals` become dβ and dγ.
     Fields are matrices: (point, channel) with channels last, else (plane, point).
     """
     row = tl.program_id(0) * RB + tl.arange(0, RB)
@@ -110,7 +156,7 @@ def normalisation_backward(
     mask = (row[:, None] < ROWS) & (column[None, :] < COLUMNS)
     at = row[:, None].to(tl.int64) * COLUMNS + column[None, :]
     X = (tl.load(x + at, mask=mask, other=0.0).to(tl.float32) - mu) * inverse
-    G = tl.load(dx + at, mask=mask, other=0.0).to(tl.float32)
+    G = tl.load(g + at, mask=mask, other=0.0).to(tl.float32)
     G = (G - share * (shift + X * scale)) * factor
     tl.store(dx + at, G.to(dx.dtype.element_ty), mask=mask)
 
@@ -144,3 +190,36 @@ def products_with_windows(
         result += tl.dot(tl.trans(a), b, input_precision=PRECISION)
     at = (program * C + c[:, None]) * TB + t[None, :]
     tl.store(parts + at, result, mask=(c < C)[:, None] & (t >= 0)[None, :])
+
+
+@triton.jit
+def products_by_taps(
+    dy, x, parts, POINTS, TILES, ROWS, COLUMNS, H, W,
+    OUT: tl.constexpr, C: tl.constexpr, K: tl.constexpr, PAD: tl.constexpr, PB: tl.constexpr,
+    OB: tl.constexpr, CB: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Σ_p dy_o(p) x_c(p + i − PAD) over a share of the points p, for one of K² taps i: (o, i, c).
+
+    Channels lie last. dy has ROWS × COLUMNS points; x has H × W, and is zero beyond.
+    """
+    program, programs, tap = tl.program_id(0), tl.num_programs(0), tl.program_id(1)
+    o, c = tl.arange(0, OB), tl.arange(0, CB)
+    i, j = tap // K - PAD, tap % K - PAD
+    result = tl.zeros((OB, CB), tl.float32)
+    for tile in range(program, TILES, programs):
+        p = tile * PB + tl.arange(0, PB)
+        inside = p < POINTS
+        a = tl.load(
+            dy + p[:, None].to(tl.int64) * OUT + o[None, :],
+            mask=inside[:, None] & (o < OUT)[None, :],
+            other=0.0,
+        )
+        n, row, column = p // (ROWS * COLUMNS), p // COLUMNS % ROWS + i, p % COLUMNS + j
+        inside &= (row >= 0) & (row < H) & (column >= 0) & (column < W)
+        at = (n.to(tl.int64) * H + row) * W + column
+        b = tl.load(
+            x + at[:, None] * C + c[None, :], mask=inside[:, None] & (c < C)[None, :], other=0.0
+        )
+        result += tl.dot(tl.trans(a), b, input_precision=PRECISION)
+    at = ((program * OUT + o[:, None]) * K * K + tap) * C + c[None, :]
+    tl.store(parts + at, result, mask=(o < OUT)[:, None] & (c < C)[None, :])
