@@ -77,9 +77,10 @@ def launch(program: str, x: Tensor, margin: int, boundaries: tuple[str, ...]) ->
     grid = (-(-y.numel() // BLOCK),)
     with torch.cuda.device_of(x):
         getattr(triton_margins, program)[grid](
-            x, y, y.numel(), *inner, C=x.shape[1], MARGIN=margin,
+            x, y, y.numel(), H=inner[0], W=inner[1], C=x.shape[1], MARGIN=margin,
             CHANNELS_LAST=layout == torch.channels_last,
             SIGN_H=by_row.sign, REFLECTED_H=by_row.reflected,
             SIGN_W=by_column.sign, REFLECTED_W=by_column.reflected, BLOCK=BLOCK,
+            WIDE=max(x.numel(), y.numel()) + BLOCK >= 2**31,
         )  # fmt: skip
     return y

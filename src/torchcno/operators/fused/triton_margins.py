@@ -1,7 +1,8 @@
 """The Triton programs behind `torchcno.operators.fused.margins`; importing this file needs Triton.
 
 An axis of n points goes on beyond its ends by the rule of its boundary, with the sign s, and
-`margin` points of that are wanted at both ends. Written with p = 0, …, n + 2 margin − 1:
+`margin` points of that are wanted at both ends. H and W are constants of a program, since divisions
+by other numbers take longer than the memory does. Written with p = 0, …, n + 2 margin − 1:
 
     repeated    (E f)_p = s^|k| f_{p − margin − kn},             k = −1, 0, 1
     reflected   the same, with the index counted from the other end where k ≠ 0
@@ -38,7 +39,16 @@ def _image(i, k: tl.constexpr, n, MARGIN: tl.constexpr, REFLECTED: tl.constexpr)
 
 
 @triton.jit
-def _points(i, H, W, C: tl.constexpr, CHANNELS_LAST: tl.constexpr):
+def _entries(BLOCK: tl.constexpr, WIDE: tl.constexpr):
+    """The numbers of the values that a program writes; of 64 bits where there are so many."""
+    program = tl.program_id(0).to(tl.int64) if WIDE else tl.program_id(0)
+    return program * BLOCK + tl.arange(0, BLOCK)
+
+
+@triton.jit
+def _points(
+    i, H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, CHANNELS_LAST: tl.constexpr
+):  # fmt: skip
     """Plane or sample, row, column and channel of the value i; the channel is 0 with planes."""
     if CHANNELS_LAST:
         c, i = i % C, i // C
@@ -49,14 +59,14 @@ def _points(i, H, W, C: tl.constexpr, CHANNELS_LAST: tl.constexpr):
 
 @triton.jit
 def extend(
-    x, y, SIZE, H, W,
+    x, y, SIZE, H: tl.constexpr, W: tl.constexpr,
     C: tl.constexpr, MARGIN: tl.constexpr, CHANNELS_LAST: tl.constexpr,
     SIGN_H: tl.constexpr, REFLECTED_H: tl.constexpr,
     SIGN_W: tl.constexpr, REFLECTED_W: tl.constexpr,
-    BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Y = E X with both axes of a plane extended; X has H × W points."""
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    at = _entries(BLOCK, WIDE)
     plane, p, q, c = _points(at, H + 2 * MARGIN, W + 2 * MARGIN, C, CHANNELS_LAST)
     h, above = _source(p, H, MARGIN, REFLECTED_H)
     w, aside = _source(q, W, MARGIN, REFLECTED_W)
@@ -76,14 +86,14 @@ def extend(
 
 @triton.jit
 def fold(
-    dy, dx, SIZE, H, W,
+    dy, dx, SIZE, H: tl.constexpr, W: tl.constexpr,
     C: tl.constexpr, MARGIN: tl.constexpr, CHANNELS_LAST: tl.constexpr,
     SIGN_H: tl.constexpr, REFLECTED_H: tl.constexpr,
     SIGN_W: tl.constexpr, REFLECTED_W: tl.constexpr,
-    BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """dX = Eᵀ dY."""
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    at = _entries(BLOCK, WIDE)
     plane, h, w, c = _points(at, H, W, C, CHANNELS_LAST)
     channels = C if CHANNELS_LAST else 1
     total = tl.zeros((BLOCK,), tl.float32)
@@ -95,5 +105,7 @@ def fold(
                 q, here = _image(w, b, W, MARGIN, REFLECTED_W)
                 offset = ((plane * (H + 2 * MARGIN) + p) * (W + 2 * MARGIN) + q) * channels + c
                 mask = (at < SIZE) & there & here
-                total += sign * tl.load(dy + offset, mask=mask, other=0.0).to(tl.float32)
+                # Most programs have no point near an edge, and one lap alone.
+                if tl.max(mask.to(tl.int32), axis=0) > 0:
+                    total += sign * tl.load(dy + offset, mask=mask, other=0.0).to(tl.float32)
     tl.store(dx + at, total.to(dx.dtype.element_ty), mask=at < SIZE)
