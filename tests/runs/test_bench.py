@@ -208,13 +208,13 @@ def test_the_largest_is_the_last_before_memory_ends(monkeypatch):
         f"{name}{way}": found
         for way in ("", "-recompute")
         for name, found in {
-            "batch-16": (24, "memory"),
+            "batch-16": (16, "memory"),
             "grid-2d": (32, "the end of the list"),
             "grid-3d": (16, "memory"),
         }.items()
     }
-    assert tried[:4] == [(n, (16, 16)) for n in (8, 12, 16, 24)]
-    assert (1, (24, 24, 24)) in tried
+    assert tried[:3] == [(n, (16, 16)) for n in (8, 16, 32)]
+    assert (1, (32, 32, 32)) in tried
 
 
 def test_the_dense_network_is_the_fused_one():

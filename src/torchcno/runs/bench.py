@@ -94,7 +94,7 @@ class Plan:
     problems: tuple[Problem, ...] = (NavierStokes(), Poisson())  # the first one's networks train
     precision: Precision = "tf32"  # that training takes by itself
     run_epochs: int = 0  # of whole runs; 0: there are none
-    run_members: tuple[int, ...] = (1, 2, 4, 8)  # that are trained together
+    run_members: tuple[int, ...] = (1, 2, 4)  # that are trained together
     run_fields: Mapping[str, Any] = field(default_factory=dict)  # of their networks
     whole: RunConfig | None = None  # trained from start to result.json, in a process of its own
     # (first, last) of what is tried: samples at `resolution`, points per axis in two dimensions and
@@ -115,7 +115,7 @@ PLANS: dict[str, Plan] = {
         largest=((64, 2**14), (512, 2**13), (32, 512)),
         seconds=60,
         batch=32,
-        sizes=(64, 128, 256, 512, 1024),
+        sizes=(64, 128, 256, 512),
         inference_batch=256,
         solver_batch=256,
         ways=WAYS | CUDA_WAYS,

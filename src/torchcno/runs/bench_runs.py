@@ -168,7 +168,7 @@ def _try(step: Callable[[Batch], Work], batch: Batch) -> tuple[float, int | None
 
 
 def largest_batch(way: Way, problem: Problem, most: int, batch: Batch) -> Numbers:
-    """How many samples of a size fit: `batch.samples`, and half as many more each time."""
+    """How many samples of a size fit: `batch.samples`, and twice as many each time."""
     counts = _ladder(batch.samples, most)
     tried = (replace(batch, samples=count) for count in counts)
     found = find_largest(lambda one: training_step(way, problem, one), tried, batch.device)
@@ -183,9 +183,7 @@ def largest_grid(way: Way, problem: Problem, most: int, batch: Batch) -> Numbers
 
 
 def _ladder(first: int, most: int) -> Iterator[int]:
-    """first, 1.5 first, 2 first, 3 first, 4 first, …, as long as it is at most `most`."""
+    """first, 2 first, 4 first, …, as long as it is at most `most`."""
     while first <= most:
         yield first
-        if 3 * first // 2 <= most:
-            yield 3 * first // 2
         first *= 2

@@ -25,39 +25,6 @@ def test_a_kernel_of_few_channels_has_the_gradient_of_the_convolution(channels, 
         torch.testing.assert_close(convolution.by_windows(*fields, weight, margin), expected)
 
 
-@pytest.mark.parametrize("margin", [0, 1])
-@pytest.mark.parametrize("k", [3, 5])
-@pytest.mark.parametrize("channels", [(5, 20), (16, 3), (17, 16)])
-@pytest.mark.skipif(
-    torch.cuda.is_available(), reason="needs Triton's interpreter, which needs to be alone"
-)
-def test_a_kernel_tap_by_tap_has_the_gradient_of_the_convolution(channels, k, margin):
-    generator = torch.Generator().manual_seed(0)
-    weight = torch.randn(*channels, k, k, generator=generator).requires_grad_()
-    x = torch.randn(3, channels[1], 12, 9, generator=generator)  # more points than one tile has
-    y = F.conv2d(x, weight, padding=margin)
-    dy = torch.randn(y.shape, generator=generator)
-    (expected,) = torch.autograd.grad(y, weight, dy)
-    found = convolution.by_taps(dy, x, weight, margin)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize(("channels", "margin"), [((16, 64), 0), ((64, 32), 1), ((24, 16), 0)])
-def test_gradients_of_many_points_on_the_gpu(channels, margin, dtype):
-    generator = torch.Generator("cuda").manual_seed(0)
-    how = {"generator": generator, "device": "cuda"}
-    weight = torch.randn(*channels, 3, 3, **how)
-    x = torch.randn(32, channels[1], 64, 64, **how).to(dtype)
-    dy = torch.randn(32, channels[0], 62 + 2 * margin, 62 + 2 * margin, **how).to(dtype)
-    dy, x = (t.contiguous(memory_format=torch.channels_last) for t in (dy, x))
-    assert convolution.is_many_and_narrow(dy, x)
-    exact = convolution.by_library(dy.double(), x.double(), weight.double(), margin)
-    found = convolution.weight_gradient(dy, x, weight, margin)
-    assert float((found - exact).norm() / exact.norm()) < 1e-5  # products of halves are exact
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize(("channels", "margin"), [((64, 1), 1), ((160, 2), 0), ((1, 64), 0)])

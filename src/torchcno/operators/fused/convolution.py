@@ -134,34 +134,16 @@ class _GradientsAside(torch.autograd.Function):
 
 FEW = 2  # channels whose gradients are products with windows of them
 SHARES = 256  # programs among which the points of a batch are divided
-POINTS, TILE = 64, 128  # that a program multiplies at a time, with windows and for one tap
-# From so many points on, and up to so many channels, cuDNN divides the work badly.
-MANY, NARROW = 2**16, 64
+POINTS = 64  # that a program multiplies at a time
 
 
 def weight_gradient(dy: Tensor, x: Tensor, weight: Tensor, margin: int) -> Tensor:
     """dk of y = K x, with `margin` zeros around x: dk_oci = Σ_n,p dy_nop x_nc(p + i)."""
     dims = weight.ndim - 2
     if dims == 2 and x.is_cuda and min(weight.shape[:2]) <= FEW:
-        launch = by_windows
-    elif dims == 2 and x.is_cuda and is_many_and_narrow(dy, x):
-        launch = by_taps
-    else:
-        return by_library(dy, x, weight, margin)
-    gradient: Tensor = or_dense(launch, by_library, dy, x, weight, margin)
-    return gradient
-
-
-def is_many_and_narrow(dy: Tensor, x: Tensor) -> bool:
-    """Whether there are many points with few channels each, next to each other in memory."""
-    points, last = dy.numel() // dy.shape[1], torch.channels_last
-    return (
-        dy.dtype.itemsize == x.dtype.itemsize == 2
-        and points >= MANY
-        and max(dy.shape[1], x.shape[1]) <= NARROW
-        and dy.is_contiguous(memory_format=last)
-        and x.is_contiguous(memory_format=last)
-    )
+        few: Tensor = or_dense(by_windows, by_library, dy, x, weight, margin)
+        return few
+    return by_library(dy, x, weight, margin)
 
 
 def by_library(dy: Tensor, x: Tensor, weight: Tensor, margin: int) -> Tensor:
@@ -193,27 +175,6 @@ def by_windows(dy: Tensor, x: Tensor, weight: Tensor, margin: int) -> Tensor:
     if weight.shape[1] <= FEW:
         return multiply_windows(dy, x, k, margin)
     return multiply_windows(x, dy, k, k - 1 - margin).transpose(0, 1).flip(2, 3)
-
-
-def by_taps(dy: Tensor, x: Tensor, weight: Tensor, margin: int) -> Tensor:
-    """The gradient for many points: for each tap i, Σ_n,p dy_no(p) x_nc(p + i − margin)."""
-    from torchcno.operators.fused import triton_sums
-
-    last = torch.channels_last
-    dy, x = dy.contiguous(memory_format=last), x.contiguous(memory_format=last)
-    outputs, channels, k = weight.shape[0], weight.shape[1], weight.shape[-1]
-    points = dy.numel() // outputs
-    tiles = -(-points // TILE)
-    programs = min(tiles, SHARES // k**2 + 1)
-    shape = (programs, outputs, k, k, channels)
-    parts = torch.empty(shape, dtype=torch.float32, device=dy.device)
-    exact = arithmetic_of(dy) == "fp32"
-    triton_sums.products_by_taps[(programs, k * k)](
-        dy, x, parts, points, tiles, *dy.shape[2:], *x.shape[2:],
-        OUT=outputs, C=channels, K=k, PAD=margin, PB=TILE, OB=power_of_two(outputs),
-        CB=power_of_two(channels), PRECISION="ieee" if exact else "tf32", num_stages=4,
-    )  # fmt: skip
-    return parts.sum(0).permute(0, 3, 1, 2)
 
 
 def multiply_windows(many: Tensor, few: Tensor, k: int, pad: int) -> Tensor:

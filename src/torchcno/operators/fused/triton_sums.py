@@ -134,14 +134,19 @@ def normalisation_backward(
         c, inside, first = column, column < COLUMNS, tl.program_id(0) == 0
     else:
         c, inside, first = row % C, row < ROWS, (tl.program_id(1) == 0) & (row < C)
+    # Read first: they are on their way while the parts are added up.
+    mask = (row[:, None] < ROWS) & (column[None, :] < COLUMNS)
+    at = row[:, None].to(tl.int64) * COLUMNS + column[None, :]
+    X = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
+    G = tl.load(g + at, mask=mask, other=0.0).to(tl.float32)
     shift = tl.zeros_like(c).to(tl.float32)
     scale = tl.zeros_like(c).to(tl.float32)
     for start in range(0, BATCH, NB):
         n = start + tl.arange(0, NB)[:, None]
-        mask = (n < BATCH) & inside[None, :]
-        at = sums + n * C + c[None, :]
-        shift += tl.sum(tl.load(at, mask=mask, other=0.0), axis=0)
-        scale += tl.sum(tl.load(at + BATCH * C, mask=mask, other=0.0), axis=0)
+        there = (n < BATCH) & inside[None, :]
+        part = sums + n * C + c[None, :]
+        shift += tl.sum(tl.load(part, mask=there, other=0.0), axis=0)
+        scale += tl.sum(tl.load(part + BATCH * C, mask=there, other=0.0), axis=0)
     tl.store(totals + c, shift, mask=inside & first)
     tl.store(totals + C + c, scale, mask=inside & first)
     mu = tl.load(mean + c, mask=inside, other=0.0)
@@ -153,10 +158,7 @@ def normalisation_backward(
     else:
         shift, scale, mu = shift[:, None], scale[:, None], mu[:, None]
         inverse, factor = inverse[:, None], factor[:, None]
-    mask = (row[:, None] < ROWS) & (column[None, :] < COLUMNS)
-    at = row[:, None].to(tl.int64) * COLUMNS + column[None, :]
-    X = (tl.load(x + at, mask=mask, other=0.0).to(tl.float32) - mu) * inverse
-    G = tl.load(g + at, mask=mask, other=0.0).to(tl.float32)
+    X = (X - mu) * inverse
     G = (G - share * (shift + X * scale)) * factor
     tl.store(dx + at, G.to(dx.dtype.element_ty), mask=mask)
 
@@ -190,36 +192,3 @@ def products_with_windows(
         result += tl.dot(tl.trans(a), b, input_precision=PRECISION)
     at = (program * C + c[:, None]) * TB + t[None, :]
     tl.store(parts + at, result, mask=(c < C)[:, None] & (t >= 0)[None, :])
-
-
-@triton.jit
-def products_by_taps(
-    dy, x, parts, POINTS, TILES, ROWS, COLUMNS, H, W,
-    OUT: tl.constexpr, C: tl.constexpr, K: tl.constexpr, PAD: tl.constexpr, PB: tl.constexpr,
-    OB: tl.constexpr, CB: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Σ_p dy_o(p) x_c(p + i − PAD) over a share of the points p, for one of K² taps i: (o, i, c).
-
-    Channels lie last. dy has ROWS × COLUMNS points; x has H × W, and is zero beyond.
-    """
-    program, programs, tap = tl.program_id(0), tl.num_programs(0), tl.program_id(1)
-    o, c = tl.arange(0, OB), tl.arange(0, CB)
-    i, j = tap // K - PAD, tap % K - PAD
-    result = tl.zeros((OB, CB), tl.float32)
-    for tile in range(program, TILES, programs):
-        p = tile * PB + tl.arange(0, PB)
-        inside = p < POINTS
-        a = tl.load(
-            dy + p[:, None].to(tl.int64) * OUT + o[None, :],
-            mask=inside[:, None] & (o < OUT)[None, :],
-            other=0.0,
-        )
-        n, row, column = p // (ROWS * COLUMNS), p // COLUMNS % ROWS + i, p % COLUMNS + j
-        inside &= (row >= 0) & (row < H) & (column >= 0) & (column < W)
-        at = (n.to(tl.int64) * H + row) * W + column
-        b = tl.load(
-            x + at[:, None] * C + c[None, :], mask=inside[:, None] & (c < C)[None, :], other=0.0
-        )
-        result += tl.dot(tl.trans(a), b, input_precision=PRECISION)
-    at = ((program * OUT + o[:, None]) * K * K + tap) * C + c[None, :]
-    tl.store(parts + at, result, mask=(o < OUT)[:, None] & (c < C)[None, :])
