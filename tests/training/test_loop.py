@@ -519,3 +519,26 @@ def test_fields_that_are_computed_again_change_nothing(tmp_path):
         fit(model, pairs, pairs, recipe, tmp_path / str(recompute))
         ends.append(model.state_dict())
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+
+
+ALONE = """
+import sys, tempfile, torch
+from pathlib import Path
+from torchcno.models.cno import CNO, CNOConfig
+from torchcno.training import Pairs, Recipe, fit
+
+u = torch.rand(4, 1, 8, 8)
+small = {"levels": 1, "width": 4, "neck_blocks": 1, "skip_blocks": 1}
+for name in ("adamw", "muon"):
+    network, recipe = CNO(CNOConfig(size=(8, 8), **small)), Recipe(1, 2, optimizer=name)
+    with tempfile.TemporaryDirectory() as folder:
+        fit(network, Pairs(u, u), Pairs(u, u), recipe, Path(folder, "run"))
+slow = {"torch._dynamo", "torch._inductor", "torch.distributed.fsdp", "sympy", "scipy.optimize"}
+print(*sorted(slow & sys.modules.keys()))
+"""
+
+
+def test_a_process_that_trains_alone_imports_nothing_slow_that_it_does_not_use():
+    """Compilers and PyTorch's part for several devices take seconds of every start."""
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -1,5 +1,6 @@
 """The optimisers of a recipe."""
 
+import inspect
 import sys
 from collections.abc import Callable, Iterable
 
@@ -12,6 +13,15 @@ from torchcno.training.muon import Muon
 from torchcno.training.sharding import is_sharded
 
 
+class PlainAdamW(AdamW):
+    """AdamW without what PyTorch puts around its steps for gradients of them.
+
+    That imports PyTorch's compiler at the first step, which takes seconds.
+    """
+
+    step = torch.no_grad()(inspect.unwrap(AdamW.step))
+
+
 def adamw(
     params: Iterable[Tensor], lr: float | Tensor, weight_decay: float, capturable: bool
 ) -> Optimizer:
@@ -22,7 +32,7 @@ def adamw(
         {"params": [w for w in weights if w.is_complex()], "foreach": True},
     ]
     groups = [group for group in groups if group["params"]]
-    return AdamW(groups, lr=lr, weight_decay=weight_decay, capturable=capturable)
+    return PlainAdamW(groups, lr=lr, weight_decay=weight_decay, capturable=capturable)
 
 
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adamw": adamw, "muon": Muon}
