@@ -26,9 +26,7 @@ def study(
     name: Annotated[str | None, describe("study to run", "list them")] = None,
     /,
     *,
-    budget: Annotated[
-        str, describe("recipe and size of the runs; see below", metavar="paper|best|quick")
-    ] = "paper",
+    budget: Annotated[str, describe("recipe and size of the runs; see below")] = "paper",
     out: Annotated[Path, describe("folder for the results", metavar="FOLDER")] = Path("results"),
     only: Annotated[
         str, describe("run only those whose names match this pattern", "all", "PATTERN")

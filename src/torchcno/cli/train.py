@@ -44,7 +44,7 @@ class RunOptions:
         describe("take settings from this file, such as a run's config.yaml", "", "FILE"),
     ] = None
     preset: Annotated[
-        str | None, describe("recipe: paper (as published) or best (ours)", "best", "paper|best")
+        str | None, describe("recipe, such as paper (as published) or best (ours)", "best")
     ] = None
     seed: Annotated[int | None, describe("seed of weights and of the samples' order", "0")] = None
     members: Annotated[
