@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from torchcno.data.trajectories import EQUAL_STEPS
-from torchcno.grids import Grid
+from torchcno.grids import Grid, shortened
 from torchcno.models import ABLATIONS
 from torchcno.runs.presets import FOUND, model_class
 from torchcno.selection import select
@@ -76,8 +76,7 @@ def choose_network(
 
 def boundary_of_grid(grid: Grid) -> Any:
     """How a network takes fields to go on beyond the edge of each axis: periodic, or with zeros."""
-    each = tuple("periodic" if one == "periodic" else "zero" for one in grid.layouts)
-    return each[0] if len(set(each)) == 1 else each
+    return shortened(tuple("periodic" if one == "periodic" else "zero" for one in grid.layouts))
 
 
 def choose_recipe(samples: int, preset: str = "best", /, **overrides: Any) -> Recipe:
