@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from torchcno.cli import MISSED, Stop
 from torchcno.cli.arguments import Device, describe
-from torchcno.cli.terminal import progress_bars, show_table
+from torchcno.cli.terminal import show_table
+from torchcno.runs.progress import progress_bars
 
 if TYPE_CHECKING:
     from torchcno.paper.costs import Cost
