@@ -288,3 +288,11 @@ def test_an_option_of_another_model_is_not_suggested(cno, tmp_path):
     said = cno("train", "poisson", "unet", "--out", tmp_path, "--model.width", "8").err
     assert "Unrecognized options: --model.width" in said
     assert "Perhaps you meant: --model.width" not in said
+
+
+@pytest.mark.parametrize("option", ["--name=mine", "--split-seed=3", "--val=more.nc"])
+def test_a_benchmark_takes_no_option_of_a_file(cno, tmp_path, option):
+    outcome = cno("train", "poisson", "cno", "--out", tmp_path / "run", option)
+    assert outcome.code == 2
+    assert f"{option.partition('=')[0]} is for your own file" in outcome.err
+    assert not (tmp_path / "run").exists()

@@ -45,6 +45,15 @@ def test_a_dealt_airfoil_is_a_sample_of_the_problem(untrained):
     assert torch.equal(playground.answer(View(scene, 32)).fields["input"], sample[:, :1])
 
 
+def test_spots_are_drawn_on_a_problem_without_an_entry(untrained, monkeypatch):
+    monkeypatch.delitem(EASELS, "poisson")
+    playground = untrained(Poisson())
+    assert playground.setup()["kind"] == Spots.kind
+    scene = playground.deal(View(seed=7)).words["scene"]
+    inputs, _ = Poisson().pairs([torch.Generator().manual_seed(7)], 32)
+    assert torch.allclose(playground.answer(View(scene, 32)).fields["input"], inputs, atol=1e-9)
+
+
 def test_the_potential_of_a_ring_is_a_blob():
     grid, width = Grid((64, 64), "inclusive"), 0.06
     ring = Spots(rings=((0.4, 0.55, width, 1.0),)).drawn(grid, UNIT)

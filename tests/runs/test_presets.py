@@ -6,7 +6,9 @@ from torchcno.models import MODELS
 from torchcno.problems import PROBLEMS
 from torchcno.problems.navier_stokes import NavierStokes
 from torchcno.runs.choose import choose_network
+from torchcno.runs.config import RunConfig
 from torchcno.runs.presets import build_model, model_config, parameter_count, training_row
+from torchcno.training import PRESETS, Recipe
 from torchcno.training.augmentation import GROUPS
 
 
@@ -122,3 +124,11 @@ def test_a_problem_in_space_has_the_sizes_that_its_samples_would_be_given(model)
     chosen = choose_network(model, problem.samples["train"], grid, problem.channels)
     preset = model_config(model, problem, "best")
     assert parameter_count(model, preset).reals <= 1.2 * parameter_count(model, chosen).reals
+
+
+def test_an_entry_makes_a_preset(monkeypatch):
+    monkeypatch.setitem(PRESETS, "short", Recipe(epochs=3, schedule="cosine"))
+    train = RunConfig.resolve("allen-cahn", "cno", "short").train
+    assert (train.epochs, train.schedule) == (3, "cosine")
+    with pytest.raises(ValueError, match="unknown preset 'sort'; did you mean 'short'"):
+        RunConfig.resolve("allen-cahn", "cno", "sort")

@@ -381,7 +381,7 @@ def test_inputs_that_are_no_fields_are_refused(tiny_run, inputs, message):
 def test_misfits_are_refused_before_data_are_made(
     tiny_config, tmp_path, monkeypatch, architecture, train, message
 ):
-    monkeypatch.setattr("torchcno.runs.train.load_sets", lambda *_, **__: pytest.fail("made"))
+    monkeypatch.setattr("torchcno.runs.train.load_split", lambda *_, **__: pytest.fail("made"))
     config = replace(
         tiny_config,
         architecture=replace(tiny_config.architecture, **architecture),

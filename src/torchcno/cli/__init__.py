@@ -48,7 +48,8 @@ options:
 
 Tab completion for bash (or zsh, fish, tcsh), from the next terminal on:
 
-  cno --tyro-write-completion bash ~/.local/share/bash-completion/completions/cno
+  cno --tyro-write-completion bash \\
+    ~/.local/share/bash-completion/completions/cno
 """
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from torchcno.cli.arguments import Device, check_target, describe
-from torchcno.cli.terminal import number, progress_bars, show_table
+from torchcno.cli.terminal import number, show_table
+from torchcno.runs.progress import progress_bars
 
 # By section: title, unit of work, its numbers, and what they are compared with.
 TITLES = {

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from torchcno.cli import INTERRUPTED, Stop
 from torchcno.cli.arguments import Fields, Strings, Times, describe, leading_names
-from torchcno.cli.terminal import Move, progress_bars
+from torchcno.runs.progress import Move, progress_bars
 
 
 def generate(

@@ -10,8 +10,9 @@ from tyro.conf import OmitArgPrefixes
 
 from torchcno.cli import MISSED, Stop
 from torchcno.cli.arguments import Fields, Strings, describe
-from torchcno.cli.terminal import number, progress_bars, show_errors, show_table
+from torchcno.cli.terminal import number, show_errors, show_table
 from torchcno.cli.train import ModelName, ProblemName, RunOptions, find_sections
+from torchcno.runs.progress import progress_bars
 
 if TYPE_CHECKING:
     from torchcno.runs.search.report import TrialRow

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from torchcno.cli import MISSED, Stop
 from torchcno.cli.arguments import Device, describe
-from torchcno.cli.terminal import progress_bars, show_table
+from torchcno.cli.terminal import show_table
+from torchcno.runs.progress import progress_bars
 
 if TYPE_CHECKING:
     from torchcno.paper.costs import Cost
@@ -26,9 +27,7 @@ def study(
     name: Annotated[str | None, describe("study to run", "list them")] = None,
     /,
     *,
-    budget: Annotated[
-        str, describe("recipe and size of the runs; see below", metavar="paper|best|quick")
-    ] = "paper",
+    budget: Annotated[str, describe("recipe and size of the runs; see below")] = "paper",
     out: Annotated[Path, describe("folder for the results", metavar="FOLDER")] = Path("results"),
     only: Annotated[
         str, describe("run only those whose names match this pattern", "all", "PATTERN")

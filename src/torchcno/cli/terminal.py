@@ -1,12 +1,8 @@
-"""Progress bars and tables on the terminal; rich is imported when something is shown."""
+"""Tables on the terminal; rich is imported when something is shown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-
-from torchcno.runs.progress import Move, progress_bars
-
-__all__ = ["Move", "number", "progress_bars", "show_errors", "show_table"]
 
 
 def show_table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -35,8 +36,8 @@ ModelName = Annotated[str | None, describe("network that learns it, such as cno 
 
 
 @dataclass(frozen=True)
-class RunOptions:
-    """Data, folder and hardware of the run."""
+class SharedOptions:
+    """Data, folder and hardware of any run."""
 
     out: Annotated[Path | None, describe("new folder for the run", "", "FOLDER")] = None
     config: Annotated[
@@ -44,7 +45,7 @@ class RunOptions:
         describe("take settings from this file, such as a run's config.yaml", "", "FILE"),
     ] = None
     preset: Annotated[
-        str | None, describe("recipe: paper (as published) or best (ours)", "best", "paper|best")
+        str | None, describe("recipe, such as paper (as published) or best (ours)", "best")
     ] = None
     seed: Annotated[int | None, describe("seed of weights and of the samples' order", "0")] = None
     members: Annotated[
@@ -57,15 +58,6 @@ class RunOptions:
         Path | None,
         describe("your file; for a benchmark, the folder of its files", "the cache folder"),
     ] = None
-    inputs: Annotated[Names, describe("variables of your file that are given", "input")] = ()
-    outputs: Annotated[Names, describe("variables of your file to predict", "output")] = ()
-    layout: Annotated[
-        Names,
-        describe("where grid points lie: periodic, inclusive or cell-centred", "as the file says"),
-    ] = ()
-    mask: Annotated[
-        str | None, describe("variable that is true where outputs count", "everywhere")
-    ] = None
     times: Annotated[
         str | None,
         describe(
@@ -74,6 +66,36 @@ class RunOptions:
             "no times",
             "A:B:STEP|I,J",
         ),
+    ] = None
+    start: Annotated[
+        Path | None,
+        tyro.conf.arg(name="from"),
+        describe("begin with the weights of this run", "", "RUN"),
+    ] = None
+    device: Annotated[
+        str | None, describe("where to compute; auto takes a GPU if there is one", "auto", DEVICES)
+    ] = None
+    devices: Annotated[int | None, describe("GPUs per machine", "1")] = None
+    nodes: Annotated[int | None, describe("machines", "1")] = None
+    strategy: Annotated[
+        str | None,
+        describe("several GPUs: ddp copies weights, fsdp divides them", "ddp", "ddp|fsdp"),
+    ] = None
+    tensorboard: Annotated[bool, describe("also write curves for TensorBoard")] = False
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """What a run on the user's own file needs to know of it."""
+
+    inputs: Annotated[Names, describe("variables of your file that are given", "input")] = ()
+    outputs: Annotated[Names, describe("variables of your file to predict", "output")] = ()
+    layout: Annotated[
+        Names,
+        describe("where grid points lie: periodic, inclusive or cell-centred", "as the file says"),
+    ] = ()
+    mask: Annotated[
+        str | None, describe("variable that is true where outputs count", "everywhere")
     ] = None
     time: Annotated[
         str | None,
@@ -100,21 +122,11 @@ class RunOptions:
     ] = None
     name: Annotated[str | None, describe("what to call your data", "the file's name")] = None
     model: Annotated[str | None, describe("network for your data", "cno")] = None
-    start: Annotated[
-        Path | None,
-        tyro.conf.arg(name="from"),
-        describe("begin with the weights of this run", "", "RUN"),
-    ] = None
-    device: Annotated[
-        str | None, describe("where to compute; auto takes a GPU if there is one", "auto", DEVICES)
-    ] = None
-    devices: Annotated[int | None, describe("GPUs per machine", "1")] = None
-    nodes: Annotated[int | None, describe("machines", "1")] = None
-    strategy: Annotated[
-        str | None,
-        describe("several GPUs: ddp copies weights, fsdp divides them", "ddp", "ddp|fsdp"),
-    ] = None
-    tensorboard: Annotated[bool, describe("also write curves for TensorBoard")] = False
+
+
+@dataclass(frozen=True)
+class RunOptions(FileOptions, SharedOptions):
+    """Data, folder and hardware of the run."""
 
     def resolve(self, names: Sequence[str | None], fields: Mapping[str, Any]) -> RunConfig:
         """The run of the file, the `names` of problem and model, these options, and `fields`."""
@@ -122,23 +134,10 @@ class RunOptions:
 
         if self.is_own:
             return self._resolve_own(names, fields)
-        for option in (
-            "layout",
-            "mask",
-            "time",
-            "parameters",
-            "sample",
-            "dimension",
-            "format",
-            "split",
-            "val",
-            "test",
-            "ood",
-            "model",
-        ):
-            if getattr(self, option):
-                raise ValueError(f"--{option} is for your own file; leave it out, or add --data.")
-
+        for option in dataclasses.fields(FileOptions):
+            if getattr(self, option.name):
+                flag = option.name.replace("_", "-")
+                raise ValueError(f"--{flag} is for your own file; leave it out, or add --data.")
         tree = read_tree(self.config) if self.config else {}
         for key, name in zip(("problem", "model"), names, strict=False):
             named = section(tree, key)

@@ -148,6 +148,17 @@ class Trajectories:
             self.at(i), self.at(j), self.grid, input_names=self.names, output_names=self.names
         )
 
+    def every_state(self) -> Fields:
+        """Each state as an input and as its own output: what scaling and range are taken of."""
+        states = self.states.flatten(0, 1)
+        return Fields(states, states, self.grid)
+
+    def resampled(self, *shape: int) -> "Trajectories":
+        """The same functions on a grid of another `shape`, as `Fields.resampled`."""
+        there = self.every_state().resampled(*shape)
+        states = there.inputs.unflatten(0, self.states.shape[:2])
+        return replace(self, states=states, grid=there.grid)
+
     def _entry(self, i: int) -> int:
         """The number of a snapshot, counted from the front."""
         n = len(self.times)

@@ -9,14 +9,17 @@ Resolutions").
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeVar
 
 from torch import Tensor
 
 from torchcno.data.fields import Fields
 from torchcno.data.normalization import Normalization
-from torchcno.evaluation.errors import SampleErrors, sample_errors, summary
+from torchcno.data.trajectories import Trajectories
+from torchcno.evaluation.errors import SampleErrors, published_error, sample_errors, summary
 from torchcno.metrics import Mask
 
+Sampled = TypeVar("Sampled", Fields, Trajectories)
 Predict = Callable[[Tensor], Tensor]  # physical inputs to physical outputs on the same grid
 Refused = Callable[[int, str], None]  # a resolution, and why an operator does not take it
 
@@ -70,21 +73,19 @@ def at_resolutions(
     return found
 
 
-def on_grid(finest: Fields, resolution: int) -> Fields:
+def on_grid(finest: Sampled, resolution: int) -> Sampled:
     """The functions of `finest` on `resolution` points along the last axis, by the resampling that
     is exact for its layout (`torchcno.spectral.resample`). Other axes keep their proportion."""
     shape = finest.grid.shape
     points = shape[-1]
+    if resolution == points:
+        return finest
     if resolution > points:
         raise ValueError(
             f"data on {points} points an axis do not determine {resolution}; "
             f"make them on {resolution} or more."
         )
-    return (
-        finest
-        if resolution == points
-        else finest.resampled(*(round(resolution * n / points) for n in shape))
-    )
+    return finest.resampled(*(round(resolution * n / points) for n in shape))
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,13 @@ class ResolutionCurve:
     training: int  # the resolution of the training data
     errors: Mapping[int, float]  # by resolution
     refused: Mapping[int, str]  # why there is no error
+
+    @classmethod
+    def of_json(cls, name: str, found: Mapping[str, Any]) -> "ResolutionCurve":
+        """The published error on test data, from what a study writes to `resolution.json`."""
+        errors = {int(n): published_error(one) for n, one in found["errors"]["test"].items()}
+        refused = {int(n): why for n, why in found["refused"].items()}
+        return cls(name, found["training_resolution"], errors, refused)
 
     @property
     def relative(self) -> dict[int, float]:

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchcno.disk import read_json, write_arrays, write_atomically
-from torchcno.evaluation.errors import published_error
 from torchcno.evaluation.resolution import ResolutionCurve
 from torchcno.locks import locked
 from torchcno.runs.config import RunConfig, differences, read_tree
@@ -80,11 +79,7 @@ class Record:
     def resolutions(self) -> ResolutionCurve | None:
         """The published error against the resolution (figure 2, right)."""
         found = self.row["resolution"]
-        if found is None:
-            return None
-        errors = {int(n): published_error(one) for n, one in found["errors"]["test"].items()}
-        refused = {int(n): why for n, why in found["refused"].items()}
-        return ResolutionCurve(self.name, found["training_resolution"], errors, refused)
+        return None if found is None else ResolutionCurve.of_json(self.name, found)
 
     def spectra(self) -> Spectra | None:
         """Spectra of truth and prediction (figure 2, left)."""

@@ -76,7 +76,7 @@ class Playground:
         self.problem = problem
         first = next(iter(networks.values()))
         self.grid = first.grid
-        self.easel: Easel = UNKNOWN if problem is None else EASELS[problem.name]
+        self.easel: Easel = UNKNOWN if problem is None else EASELS.get(problem.name, UNKNOWN)
         low, high = first.normalization.constants("input")[0]
         self.middle = (low + high) / 2  # of the training inputs
         self.frame = Frame(self.grid.extent, (high - low) / 2)

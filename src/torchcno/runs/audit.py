@@ -102,18 +102,15 @@ def audit_trust(
         )
 
 
-def find_run_symmetries(
-    folder: str | Path, *, samples: int | None = None, device: str = "auto"
-) -> list[Symmetry]:
+def find_run_symmetries(folder: str | Path, *, device: str = "auto") -> list[Symmetry]:
     """Which symmetries the data of a run have, as far as its network and its samples tell."""
     run = RunFolder(folder)
-    config, operator = run.config(), run.operator(pick_device(device))
+    config, where = run.config(), pick_device(device)
+    operator, counts = run.operator(where), config.problem.samples
     (split,) = present_splits(config.problem, ("test",))
-    pairs = []
-    for name, count in (("train", KNOWN), (split, samples)):
-        known = config.problem.samples[name]
-        scaling, where = operator.normalization, pick_device(device)
-        fields = load_predicted(config, operator, name, min(count or known, known), where)
+    scaling, pairs = operator.normalization, []
+    for name, count in (("train", min(KNOWN, counts["train"])), (split, counts[split])):
+        fields = load_predicted(config, operator, name, count, where)
         u, v = fields.inputs.float().to(where), fields.outputs.float().to(where)
         pairs.append((scaling.normalize_inputs(u), scaling.normalize_outputs(v)))
     network = operator.step if isinstance(operator, EvolutionOperator) else operator.network

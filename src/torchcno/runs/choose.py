@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from torchcno.data.trajectories import EQUAL_STEPS
-from torchcno.grids import Grid
+from torchcno.grids import Grid, shortened
 from torchcno.models import ABLATIONS
-from torchcno.runs.presets import model_class
+from torchcno.runs.presets import FOUND, model_class
 from torchcno.selection import select
 from torchcno.training import PRESETS, Recipe
 from torchcno.training.propagator import TIME
@@ -76,8 +76,7 @@ def choose_network(
 
 def boundary_of_grid(grid: Grid) -> Any:
     """How a network takes fields to go on beyond the edge of each axis: periodic, or with zeros."""
-    each = tuple("periodic" if one == "periodic" else "zero" for one in grid.layouts)
-    return each[0] if len(set(each)) == 1 else each
+    return shortened(tuple("periodic" if one == "periodic" else "zero" for one in grid.layouts))
 
 
 def choose_recipe(samples: int, preset: str = "best", /, **overrides: Any) -> Recipe:
@@ -87,7 +86,7 @@ def choose_recipe(samples: int, preset: str = "best", /, **overrides: Any) -> Re
         epochs      those of the preset, but no more than make 20,000 steps, and 20 at least
 
     CNOs of a few hundred samples learn best with Muon and a rate of 4e-3, in a fraction of the
-    steps, so `best` takes it here.
+    steps, so `best` takes both here.
     """
     recipe = select(PRESETS, preset, "preset")
     batch = 2 ** int(math.log2(min(max(samples / 8, 4), 32)))
@@ -99,7 +98,7 @@ def choose_recipe(samples: int, preset: str = "best", /, **overrides: Any) -> Re
         "epochs": min(recipe.epochs, max(STEPS // per_epoch, 20)),
     }
     if preset == "best":
-        chosen |= {"optimizer": "muon", "learning_rate": 4e-3}
+        chosen |= FOUND
     return replace(recipe, **{**chosen, **overrides})
 
 

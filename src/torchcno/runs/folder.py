@@ -460,14 +460,11 @@ class RunFolder(TrainingFolder):
         digest = np.array(self.hash_weights())
         write_arrays({**trust.to_arrays(), "weights": digest}, self.trust_file)
 
-    def resolutions(self, name: str = "") -> ResolutionCurve | None:
+    def resolutions(self) -> ResolutionCurve | None:
         """The published error against the resolution; None where it was not measured."""
         if not self.resolution_file.exists():
             return None
-        found = read_json(self.resolution_file)
-        errors = {int(n): published_error(one) for n, one in found["errors"]["test"].items()}
-        refused = {int(n): why for n, why in found["refused"].items()}
-        return ResolutionCurve(name, found["training_resolution"], errors, refused)
+        return ResolutionCurve.of_json("", read_json(self.resolution_file))
 
     def damage(self) -> Damage | None:
         """The first file that is there and cannot be read."""

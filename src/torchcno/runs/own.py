@@ -118,14 +118,12 @@ class OwnData(Problem):
         shape = self.domain.shape
         return self.domain.resized(*(round(resolution * n / shape[-1]) for n in shape))
 
-    def load(self, split: str, samples: int | None = None, resolution: int | None = None) -> Fields:
-        """The fields of a split, in memory, if they are those that the run began with.
-
-        Of trajectories the first and the last states.
-        """
+    def load(self, split: str, samples: int | None, resolution: int) -> Fields | Trajectories:
+        """`open` a split, in memory, on `resolution` points along the last axis."""
         found = self.open(split, samples)
-        fields = found.as_fields() if isinstance(found, Trajectories) else in_memory(found)
-        return fields if resolution is None else on_grid(fields, resolution)
+        if isinstance(found, Trajectories):
+            return on_grid(found, resolution)
+        return on_grid(in_memory(found), resolution)
 
     def open(self, split: str, samples: int | None = None) -> OwnSet:
         """The fields of a split, where they lie, if they are those that the run began with."""

@@ -19,6 +19,7 @@ from torchcno.problems.problem import Problem
 from torchcno.runs.plain import check_key
 from torchcno.selection import select
 from torchcno.training.augmentation import GROUPS, ZEROS
+from torchcno.training.recipe import PRESETS
 
 
 class Row(NamedTuple):
@@ -140,15 +141,15 @@ ALWAYS: dict[str, dict[str, Any]] = {
 # What runs found better than the paper's numbers for one network (docs/training.md), beside what
 # follows from the problem's symmetries. Batch norm keeps its statistics in the second half, but on
 # navier-stokes.
-_FOUND = {"optimizer": "muon", "learning_rate": 4e-3}
-_HELD = {**_FOUND, "frozen_statistics": 0.5}
+FOUND = {"optimizer": "muon", "learning_rate": 4e-3}
+_HELD = {**FOUND, "frozen_statistics": 0.5}
 BEST: dict[tuple[str, str], dict[str, Any]] = {
     ("poisson", "cno"):                 _HELD,
     ("wave", "cno"):                    _HELD,
     ("smooth-transport", "cno"):        _HELD,
     ("discontinuous-transport", "cno"): _HELD,
     ("allen-cahn", "cno"):              {**_HELD, "weight_decay": 0.1},
-    ("navier-stokes", "cno"):           {**_FOUND, "epochs": 200},
+    ("navier-stokes", "cno"):           {**FOUND, "epochs": 200},
     ("darcy", "cno"):                   _HELD,
     ("airfoil", "cno"):                 {**_HELD, "epochs": 200},
     ("vorticity", "cno"):               {**_HELD, "normalization": "symmetric"},
@@ -213,15 +214,15 @@ def follow_symmetries(problem: Problem) -> dict[str, Any]:
 def boundary_of(problem: Problem, preset: str) -> str:
     """How a convolutional operator treats the edge, by training preset.
 
-    `paper`: with zeros, as the authors' implementation. `best`: periodic where the problem is and
-    no place differs from another. A periodic network gives shifted outputs for shifted inputs: it
+    With zeros, as the authors' implementation, but by `best`: periodic where the problem is and no
+    place differs from another. A periodic network gives shifted outputs for shifted inputs: it
     cannot learn what a force in a fixed place does. Zeros beyond the edge tell it where it is.
     Networks see fields scaled to [0, 1], whose edge values are not zero: there is no odd boundary
     to honour, and reflecting an odd field evenly puts a kink on the edge.
     """
+    select(PRESETS, preset, "preset")
     same_when_shifted = problem.boundary == "periodic" and problem.homogeneous
-    periodic = {"paper": False, "best": same_when_shifted}
-    return "periodic" if select(periodic, preset, "preset") else "zero"
+    return "periodic" if preset == "best" and same_when_shifted else "zero"
 
 
 def build_problem(problem: str | Problem) -> Problem:

@@ -22,7 +22,7 @@ from torchcno.evaluation.timing import wait
 from torchcno.problems.evolution import Evolution
 from torchcno.runs.config import RunConfig
 from torchcno.runs.folder import RunFolder
-from torchcno.runs.loading import load_evolution
+from torchcno.runs.loading import load_split
 from torchcno.runs.own import present_splits
 from torchcno.runs.rollout import EvolutionOperator
 from torchcno.spectral import resample
@@ -84,7 +84,8 @@ def evaluate_rollout(
         (split,) = present_splits(config.problem, ("test",))
     times = extend_times(config, until)
     count = choose_samples(config, split, samples)
-    truth = load_evolution(config, split, count, times=times, device=where)
+    truth = load_split(config, split, count, times=times, device=where)
+    assert isinstance(truth, Trajectories)  # as of every run that has such an operator
     truth = truth.select_times(_known(operator, truth.times.tolist(), until))
     with arithmetic(config.train.precision):
         rollouts, seconds = {}, {}
@@ -95,7 +96,7 @@ def evaluate_rollout(
             where,
         )
     rollouts[PERSISTENCE] = persist(truth)
-    known = {one: load_evolution(config, one, device=where) for one in ("train", "val")}
+    known: dict[str, Any] = {s: load_split(config, s, device=where) for s in ("train", "val")}
     if all(one.is_uniform for one in (truth, *known.values())) and _same_steps(truth, known):
         rollouts[LINEAR] = roll_out_linearly(known["train"], known["val"], truth)
     if isinstance(config.problem, Evolution):

@@ -24,7 +24,7 @@ from torchcno.operators.conditioning import conditioning_of
 from torchcno.runs.checks import refuse_moved_zero
 from torchcno.runs.config import RunConfig
 from torchcno.runs.folder import RunFolder, load
-from torchcno.runs.loading import as_states, pair_steps
+from torchcno.runs.loading import pair_steps
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.own import OwnData, OwnSet
 from torchcno.runs.physics import ScaledEquation
@@ -255,7 +255,7 @@ def make_operator(
     trajectories, scaling and range are those of all states.
     """
     problem, recipe = config.problem, config.train
-    fields = as_states(train) if isinstance(train, Trajectories) else train
+    fields = train.every_state() if isinstance(train, Trajectories) else train
     published, statistics = None, fields_statistics(fields)
     if isinstance(problem, OwnData):
         for oddity in (*find_oddities(*statistics), *find_place(config, fields)):

@@ -27,7 +27,7 @@ from torchcno.runs.config import RunConfig, write_tree
 from torchcno.runs.evaluate import EVALUATED
 from torchcno.runs.fitting import train_tasks
 from torchcno.runs.folder import Mode, RunFolder
-from torchcno.runs.loading import load_sets
+from torchcno.runs.loading import load_split, load_training
 from torchcno.runs.operator import TrainedOperator
 from torchcno.runs.own import (
     OwnData,
@@ -98,9 +98,14 @@ def train_runs_together(
             # Also of a run that goes on: whoever evaluates it reads there where the data are now.
             write_tree(configs[i].to_tree(), folders[i].config_file)
         if todo:
-            making = {"device": pick_device(config.hardware.accelerator), "progress": watch.data}
+            where = pick_device(config.hardware.accelerator)
+            making: dict[str, Any] = {"device": where, "progress": watch.data}
             # Also what is evaluated later: data that cannot be made shall not spoil a trained run.
-            fields = load_sets(config, tuple(dict.fromkeys(("val", *splits))), **making)
+            fields: dict[str, OwnSet] = {
+                split: load_split(config, split, **making)
+                for split in dict.fromkeys(("val", *splits))
+            }
+            fields["train"] = load_training(config, **making)
             networks = [build_network(configs[i], folders[i]) for i in todo]
             operator = make_operator(config, fields["train"], networks[0])
             tasks = [

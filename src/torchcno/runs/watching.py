@@ -58,8 +58,7 @@ def show_training(config: RunConfig) -> Iterator[Watch]:
         data, training = bar("samples"), bar("epochs")
 
         def on_scaling(scaling: Normalization) -> None:
-            if is_own:
-                print(f"scaling: {'; '.join(describe_scaling(scaling))}", file=sys.stderr)
+            print(f"scaling: {'; '.join(describe_scaling(scaling))}", file=sys.stderr)
 
         def on_epoch(epoch: Epoch) -> None:
             errors = (epoch.validation_error, epoch.best_validation_error)
@@ -67,7 +66,7 @@ def show_training(config: RunConfig) -> Iterator[Watch]:
             note = f", loss {epoch.train_loss:.3g}, error {val}, best {best}"
             training(epoch.epoch, config.train.epochs, note)
 
-        yield Watch(data, on_epoch, on_scaling)
+        yield Watch(data, on_epoch, on_scaling if is_own else None)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from PIL import Image
 from torchcno.disk import write_arrays, write_json
 from torchcno.evaluation.layers import LayerAliasing
 from torchcno.paper import published as paper
+from torchcno.paper.figures import FIGURES
 from torchcno.paper.figures.picture import Picture, compared
 from torchcno.paper.figures.samples import draw_failures
 from torchcno.paper.report.page import escape_tex, fill, latex, make_report, render, write_report
@@ -191,6 +192,12 @@ def test_the_best_preset_stands_beside_the_published_one(finish, tmp_path):
         "FNO": "poisson-fno-paper-0",
         "UNet, best": "poisson-unet-best-0",
     }
+
+
+def test_an_entry_makes_a_figure(tmp_path, monkeypatch):
+    made = Picture("waves", "Waves", "Waves in a pond", draw=lambda: None)
+    monkeypatch.setitem(FIGURES, "waves", lambda results: iter([made]))
+    assert "Waves in a pond" in page_of(tmp_path)
 
 
 def keep_errors(folder: Path, **splits: list[float]) -> None:

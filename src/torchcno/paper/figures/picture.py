@@ -28,7 +28,7 @@ class Picture:
     absent: tuple[str, ...] = ()  # what it would compare and was not measured
     foreign: tuple[str, ...] = ()  # what was measured with other weights than Table 1's
     unshown: int = 0  # errors that are zero or not finite, which no logarithmic axis shows
-    kind: str = ""  # the entry of `FIGURES` that made it, under which captions are found
+    kind: str = ""  # the entry of `FIGURES` that made it, under which `words.j2` may have a caption
 
     @classmethod
     def numbered(cls, number: int, title: str, *rest: Any, **more: Any) -> "Picture":

@@ -42,7 +42,6 @@ def draw_bands(
     inputs: Tensor,
     found: Tensor | Prediction,
     truth: Tensor | None = None,
-    samples: int = SHOWN,
 ) -> Figure:
     """A row per sample and output channel: inputs, prediction, half-width, and the error if known.
 
@@ -50,7 +49,7 @@ def draw_bands(
     """
     value = found.value if isinstance(found, Prediction) else found
     rows = []
-    for i in range(min(samples, len(value))):
+    for i in range(min(SHOWN, len(value))):
         for c in range(value.shape[1]):
             row = [Panel(f"input {k}", one) for k, one in enumerate(inputs[i])]
             row.append(Panel("prediction", value[i, c]))
