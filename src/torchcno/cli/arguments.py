@@ -187,7 +187,7 @@ def _reword_paragraph(text: str) -> str:
     return text if text.endswith(".") else f"{text}."
 
 
-def complete(words: Sequence[str]) -> None:
+def write_completion(words: Sequence[str]) -> None:
     """Write a script that completes verbs and their options in a shell, as `words` tell tyro."""
     functions = {verb: find_verb(verb) for verb in VERBS}
     tyro.extras.subcommand_cli_from_dict(

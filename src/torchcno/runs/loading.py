@@ -22,20 +22,16 @@ from torchcno.sizes import available_memory
 def load_sets(config: RunConfig, splits: Sequence[str], **making: Any) -> dict[str, OwnSet]:
     """The fields or trajectories of `splits` and of `train`.
 
+    Training pairs that take more than half of the memory stay on the disk.
     `making` says how those that are not there are made: `device` and `progress`.
     """
-    others: dict[str, OwnSet] = {split: load_split(config, split, **making) for split in splits}
-    return {**others, "train": load_training(config, **making)}
-
-
-def load_training(config: RunConfig, **making: Any) -> OwnSet:
-    """The training set: pairs that take more than half of the memory stay on the disk."""
     problem, samples = config.problem, config.train.samples
+    sets: dict[str, OwnSet] = {split: load_split(config, split, **making) for split in splits}
     if isinstance(problem, OwnData) and not config.times:
         fields, free = problem.open("train", samples), available_memory()
         if isinstance(fields, StoredFields) and free is not None and 2 * fields.nbytes > free / 2:
-            return fields
-    return load_split(config, "train", samples, **making)
+            return {**sets, "train": fields}
+    return {**sets, "train": load_split(config, "train", samples, **making)}
 
 
 def load_split(

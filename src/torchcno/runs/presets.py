@@ -18,6 +18,7 @@ from torchcno.problems import PROBLEMS
 from torchcno.problems.problem import Problem
 from torchcno.runs.plain import check_key
 from torchcno.selection import select
+from torchcno.training import PRESETS
 from torchcno.training.augmentation import GROUPS, ZEROS
 
 
@@ -213,15 +214,15 @@ def follow_symmetries(problem: Problem) -> dict[str, Any]:
 def boundary_of(problem: Problem, preset: str) -> str:
     """How a convolutional operator treats the edge, by training preset.
 
-    `paper`: with zeros, as the authors' implementation. `best`: periodic where the problem is and
+    `paper`: with zeros, as the authors' implementation. Others: periodic where the problem is and
     no place differs from another. A periodic network gives shifted outputs for shifted inputs: it
     cannot learn what a force in a fixed place does. Zeros beyond the edge tell it where it is.
     Networks see fields scaled to [0, 1], whose edge values are not zero: there is no odd boundary
     to honour, and reflecting an odd field evenly puts a kink on the edge.
     """
+    select(PRESETS, preset, "preset")
     same_when_shifted = problem.boundary == "periodic" and problem.homogeneous
-    periodic = {"paper": False, "best": same_when_shifted}
-    return "periodic" if select(periodic, preset, "preset") else "zero"
+    return "periodic" if same_when_shifted and preset != "paper" else "zero"
 
 
 def build_problem(problem: str | Problem) -> Problem:

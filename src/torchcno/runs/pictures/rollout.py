@@ -55,9 +55,9 @@ def draw_rollout_errors(errors: Sequence[RolloutErrors], trained_until: float) -
     return figure
 
 
-def draw_strip(report: RolloutReport, sample: int = 0, channel: int = 0) -> Figure:
-    """Truth, rollout and error of one sample at a few times, in columns."""
-    truth, made = (states[sample, :, channel].cpu() for states in _both(report))
+def draw_strip(report: RolloutReport) -> Figure:
+    """Truth, rollout and error of the first sample at a few times, in columns."""
+    truth, made = _first_sample(report)
     last = len(truth) - 1
     numbers = [round(last * i / min(SHOWN - 1, last)) for i in range(min(SHOWN, last + 1))]
     times = report.truth.times.tolist()
@@ -72,9 +72,9 @@ def draw_strip(report: RolloutReport, sample: int = 0, channel: int = 0) -> Figu
     return field_rows(rows, width=2.2)
 
 
-def write_animation(report: RolloutReport, path: Path, sample: int = 0, channel: int = 0) -> None:
-    """Truth, rollout and error of one sample side by side, a frame per time, as a GIF."""
-    truth, made = (states[sample, :, channel].cpu().double() for states in _both(report))
+def write_animation(report: RolloutReport, path: Path) -> None:
+    """Truth, rollout and error of the first sample side by side, a frame per time, as a GIF."""
+    truth, made = (states.double() for states in _first_sample(report))
     error = (made - truth).abs()
     times = [f"t = {time:.4g}" for time in report.truth.times.tolist()]
     if truth.ndim == 2:
@@ -96,8 +96,9 @@ def write_animation(report: RolloutReport, path: Path, sample: int = 0, channel:
     write_atomically(path, buffer.getvalue())
 
 
-def _both(report: RolloutReport) -> tuple[Tensor, Tensor]:
-    return report.truth.states, report.rollouts[NETWORK]
+def _first_sample(report: RolloutReport) -> tuple[Tensor, Tensor]:
+    """The first channel of its states, true and predicted."""
+    return report.truth.states[0, :, 0].cpu(), report.rollouts[NETWORK][0, :, 0].cpu()
 
 
 def _draw_planes(
