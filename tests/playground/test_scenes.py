@@ -1,6 +1,7 @@
 import copy
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -43,6 +44,23 @@ def test_a_dealt_airfoil_is_a_sample_of_the_problem(untrained):
     scene = playground.deal(View(seed=7)).words["scene"]
     sample = problem.sample_inputs(problem.grid(32), 1, torch.Generator().manual_seed(7))
     assert torch.equal(playground.answer(View(scene, 32)).fields["input"], sample[:, :1])
+
+
+@dataclass(frozen=True)
+class NewProblem(Poisson):
+    """New equation: source ↦ solution, of which the page knows nothing."""
+
+    name: ClassVar = "new-problem"
+
+
+def test_a_problem_without_a_scene_of_its_own_is_drawn_with_spots(untrained):
+    problem = NewProblem()
+    playground = untrained(problem, 48)
+    scene = playground.deal(View(seed=7)).words["scene"]
+    view = View(scene, 48)
+    inputs, outputs = problem.pairs([torch.Generator().manual_seed(7)], 48)
+    assert torch.allclose(playground.answer(view).fields["input"], inputs, atol=1e-9)
+    assert torch.allclose(playground.truth(view).fields["truth"], outputs, atol=1e-9)
 
 
 def test_the_potential_of_a_ring_is_a_blob():

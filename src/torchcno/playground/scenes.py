@@ -262,7 +262,7 @@ EASELS: dict[str, Easel] = {
     "airfoil": Easel(Bumps, "Drag the knobs above and below the airfoil.", {"bumps": (3, 20)}),
     "vorticity": Easel(Spots, _SOURCE, {"tau": (2.0, 25.0), "scale": (50.0, 6000.0)}),
 }
-UNKNOWN = Easel(Spots, _SOURCE)  # a network of data that have no solver here
+UNKNOWN = Easel(Spots, _SOURCE)  # of every other problem, and of data without a solver
 
 
 def check_range(what: str, value: float, low: float, high: float) -> None:

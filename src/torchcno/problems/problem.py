@@ -51,6 +51,11 @@ class Problem(Options, ABC):
     output_label: ClassVar[str] = "output"
 
     @property
+    def label(self) -> str:
+        """What it is called where people read it."""
+        return self.name
+
+    @property
     def channels(self) -> tuple[int, int]:
         """How many input and output channels networks see."""
         return 1, 1
