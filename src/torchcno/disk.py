@@ -158,7 +158,7 @@ def replacing(path: Path) -> Iterator[Path]:
     with explained(path):
         try:
             yield temporary
-            _flush(temporary)
+            flush_file(temporary)
             os.replace(temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -206,24 +206,21 @@ def unseal_rows(path: Path, content: bytes) -> list[dict[str, Any]]:
 def flush_file(path: Path) -> None:
     """Wait until a file's content is on the disk."""
     with explained(path):
-        _flush(path)
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def flush_folder(path: Path) -> None:
     """Wait until the names in a folder are on the disk, where the file system can do that."""
     try:
-        _flush(path)
+        flush_file(path)
     except OSError as error:
+        why = os.strerror(error.errno or 0)
         say_once(
-            f"{path}: this file system cannot flush a folder ({error.strerror or error}); a power "
+            f"{path}: this file system cannot flush a folder ({why}); a power "
             "cut may undo the last change there."
         )
 

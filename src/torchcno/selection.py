@@ -37,6 +37,14 @@ def option(
     return dataclasses.field(default=default, metadata={"help": help, **metadata})
 
 
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """A frozen dataclass of `option` fields; values that they do not allow are refused."""
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
 def check_options(config: Any) -> None:
     """Refuse a value that the options of `config` do not allow; None is always allowed."""
     for field in dataclasses.fields(config):

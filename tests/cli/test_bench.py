@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from torchcno.cli.bench import measured
+from torchcno.cli.bench import count_seconds
 from torchcno.problems.navier_stokes import NavierStokes
 from torchcno.runs import bench
 from torchcno.runs.bench import Plan
@@ -67,8 +67,8 @@ def test_what_could_not_be_measured_is_said(cno, monkeypatch):
 def test_the_bar_is_of_the_seconds_that_measure():
     rows = {"fused": {"first_call_seconds": 30.0}, "dense": {}}
     report = {"training": rows, "sizes": {"fused-64": {"first_call_seconds": 1.5}}}
-    assert measured(report | {"wall_seconds": 40.0}) == 8.5
-    assert measured(report | {"wall_seconds": 31.4}) == 0  # rounded
+    assert count_seconds(report | {"wall_seconds": 40.0}) == 8.5
+    assert count_seconds(report | {"wall_seconds": 31.4}) == 0  # rounded
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from torchcno.models.cno import (
     fourier_features,
 )
 from torchcno.operators import Activation, Convolution, Ideal, Nearest, WindowedSinc
+from torchcno.operators.boundary import BOUNDARIES
 from torchcno.runs.plain import from_plain, to_plain
 from torchcno.runs.presets import build_model
 from torchcno.spectral import resample, resampling_matrix
@@ -307,7 +308,7 @@ class TestBadInput:
             ({"levels": 0}, "levels is 0; use 1 or more"),
             ({"activation": "leaky-relu"}, "did you mean 'leaky_relu'"),
             ({"norm": "layer"}, "unknown norm 'layer'; choose from batch, none"),
-            ({"boundary": "reflect"}, "choose from even, odd, periodic, zero"),
+            ({"boundary": "reflect"}, f"choose from {', '.join(sorted(BOUNDARIES))}"),
             ({"layout": "staggered"}, "unknown layout"),
         ],
     )

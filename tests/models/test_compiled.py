@@ -8,11 +8,12 @@ SCRIPT = """
 import io
 
 import torch
-from torchcno.models import MODELS
+from torchcno.models import ABLATIONS, MODELS
 
 cno = {"levels": 1, "width": 4, "neck_blocks": 1, "skip_blocks": 0, "lift_width": 4}
 small = {
     "cno-no-skip-blocks": {**cno, "boundary": "periodic"},
+    "cno": cno,
     "time-cno": cno,
     "fno": {"layers": 2, "width": 4, "modes": 4, "hidden_width": 4},
     "unet": {"channels": 2},
@@ -25,7 +26,8 @@ u = torch.randn(2, 1, 16, 16)
 more = torch.randn(3, 1, 16, 16)
 any_batch = ({0: torch.export.Dim.DYNAMIC},)
 for name, model in MODELS.items():
-    network = model(model.Config(size=(16, 16), **small.get(name, cno))).eval()
+    fields = small.get(name, small.get(ABLATIONS.get(name, (name,))[0], {}))
+    network = model(model.Config(size=(16, 16), **fields)).eval()
     whole = torch.compile(network, fullgraph=True, backend="eager")  # a break would be an error
     torch.testing.assert_close(whole(u), network(u))
     traced = torch.jit.trace(network, u)
@@ -38,7 +40,7 @@ for name, model in MODELS.items():
     print(name)
 times = torch.rand(2, 1)
 for name in ("cno", "fno", "time-cno", "unet"):
-    config = MODELS[name].Config(size=(16, 16), conditioning=("time",), **small.get(name, cno))
+    config = MODELS[name].Config(size=(16, 16), conditioning=("time",), **small[name])
     network = MODELS[name](config).eval()
     for key, weight in network.named_parameters():
         if key.startswith("films") or key.endswith("scales_and_shifts.weight"):

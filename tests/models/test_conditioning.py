@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from torchcno import for_inference
-from torchcno.models import MODELS, count_parameters
+from torchcno.models import ABLATIONS, MODELS, count_parameters
 from torchcno.models.cno import CNO, CNOConfig
 from torchcno.operators import Ideal, aside, conditioning_of, is_conditioned, recomputing
 from torchcno.operators.conditioning import HIDDEN, Modulation
@@ -32,7 +32,8 @@ MODULATED = ("cno", "fno", "unet")  # the others take constant channels
 
 
 def small(name, conditioning=("time",)):
-    fields = SMALL.get(name, SMALL["cno"])  # the ablations are CNOs
+    base, _ = ABLATIONS.get(name, (name, {}))
+    fields = SMALL.get(base, {})
     return MODELS[name].Config(size=(16, 16), conditioning=conditioning, **fields)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from torchcno.models import MODELS
+from torchcno.models import ABLATIONS, MODELS
 
 # The least values: what is one less would be built into nonsense, or not at all.
 # fmt: off
@@ -28,8 +28,9 @@ LEAST: dict[str, dict[str, float]] = {
 
 
 def tiny(name: str) -> Any:
-    """The smallest network of its kind; the ablations are CNOs."""
-    return MODELS[name].Config(size=(16, 16), **LEAST.get(name, LEAST["cno"]))
+    """The smallest network of its kind, as far as it is known."""
+    base, _ = ABLATIONS.get(name, (name, {}))
+    return MODELS[name].Config(size=(16, 16), **LEAST.get(base, {}))
 
 
 @pytest.mark.parametrize("name", LEAST)

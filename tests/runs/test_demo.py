@@ -9,8 +9,8 @@ from torchcno.runs.demo import (
     RESOLUTIONS,
     Timing,
     Tour,
+    measure_translation,
     take_tour,
-    translation_error,
     write_page,
 )
 from torchcno.runs.evaluate import evaluate_run
@@ -20,8 +20,8 @@ from torchcno.runs.train import Watch
 @pytest.fixture(scope="module")
 def translations():
     return [
-        translation_error("low-pass filters", WindowedSinc()),
-        translation_error("no filters", Nearest()),
+        measure_translation("low-pass filters", WindowedSinc()),
+        measure_translation("no filters", Nearest()),
     ]
 
 

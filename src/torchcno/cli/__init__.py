@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as exit_:  # help was shown, or what is wrong with an option
         return int(exit_.code or 0)
     except BaseException as error:
-        answer = explain(error)
+        answer = describe_error(error)
         if debug or answer is None:
             raise
     if answer.message:
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return answer.code
 
 
-def explain(error: BaseException) -> Stop | None:
+def describe_error(error: BaseException) -> Stop | None:
     """What to tell the user of an `error` that they can do something about; None of others."""
     if isinstance(error, Stop):
         return error
@@ -119,9 +119,9 @@ def run(words: Sequence[str]) -> int | None:
 
         return call(words)
     elif words[0].startswith("--tyro-"):
-        from torchcno.cli.arguments import complete
+        from torchcno.cli.arguments import write_completion
 
-        complete(words)
+        write_completion(words)
     else:
         near = difflib.get_close_matches(words[0], VERBS, n=1)
         hint = f"did you mean `cno {near[0]}`? " if near else ""

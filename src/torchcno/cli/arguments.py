@@ -30,7 +30,6 @@ from tyro.constructors import (
 from torchcno.cli import VERBS, find_verb
 from torchcno.runs.plain import convert, to_plain
 
-RUN_FILES = ("config.yaml", "metrics.jsonl", "model.json", "model.safetensors", "result.json")
 PICTURES = (".png", ".pdf", ".svg", ".jpg")  # what figures are written as
 DEVICES = "auto|cpu|cuda"
 MOST_TIMES = 10_000  # of a trajectory: more are a mistake in the step
@@ -187,7 +186,7 @@ def _reword_paragraph(text: str) -> str:
     return text if text.endswith(".") else f"{text}."
 
 
-def complete(words: Sequence[str]) -> None:
+def write_completion(words: Sequence[str]) -> None:
     """Write a script that completes verbs and their options in a shell, as `words` tell tyro."""
     functions = {verb: find_verb(verb) for verb in VERBS}
     tyro.extras.subcommand_cli_from_dict(
@@ -319,7 +318,10 @@ def check_target(path: Path | None, suffixes: Sequence[str] = ()) -> None:
         raise ValueError(f"{path} has no ending of {', '.join(suffixes)}; give it one of them.")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path.parent} does not exist; make that folder first.")
-    if path.name in RUN_FILES and any((path.parent / name).exists() for name in RUN_FILES):
+    from torchcno.runs.folder import RunFolder
+
+    files = RunFolder(path.parent).files
+    if path in files and any(file.exists() for file in files):
         raise ValueError(f"{path} is a file of a run; give another name.")
     if not os.access(path.parent, os.W_OK):
         raise PermissionError(f"{path.parent} is a folder that you may not write to; give another.")

@@ -125,9 +125,9 @@ def audit(
     if page and None in pages:
         raise ValueError("--page has no runs on trajectories; leave them out.")
     if page:
-        from torchcno.runs.pictures.trust import write_page
+        from torchcno.runs.pictures.trust import write_audit_page
 
-        write_page(content, audits, pages, page)
+        write_audit_page(content, audits, pages, page)
         print(f"The page is {page}.")
     return 0 if content["passed"] else MISSED
 

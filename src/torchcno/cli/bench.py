@@ -65,7 +65,7 @@ def bench(
         bar = make("measuring")
 
         def watch(report: dict[str, Any], at_work: str) -> None:
-            bar(int(min(measured(report), plan.seconds)), int(plan.seconds), f", {at_work}")
+            bar(int(min(count_seconds(report), plan.seconds)), int(plan.seconds), f", {at_work}")
             if out is not None:  # the numbers are on disk as soon as they are known
                 write_json(report, out)
 
@@ -75,7 +75,7 @@ def bench(
         print(f"All numbers are in {out}.")
 
 
-def measured(report: Mapping[str, Any]) -> float:
+def count_seconds(report: Mapping[str, Any]) -> float:
     """Seconds so far without those of building and compiling."""
     rows = [row for section in TITLES for row in report.get(section, {}).values()]
     first_calls = sum(row.get("first_call_seconds", 0.0) for row in rows)

@@ -42,7 +42,7 @@ def playground(
     from torchcno.runs.pretrained import find_run, pretrained
 
     if static is not None:
-        write_page([find_run(word) for word in runs or (FIRST,)], static, runtime)
+        write_static_page([find_run(word) for word in runs or (FIRST,)], static, runtime)
         return
     if not 0 <= port < 2**16:
         raise ValueError(f"--port is {port}; use 1024 to 65535, or 0 for a free one.")
@@ -67,7 +67,7 @@ def playground(
     serve(server)
 
 
-def write_page(folders: list[Path], out: Path, runtime: Path | None) -> None:
+def write_static_page(folders: list[Path], out: Path, runtime: Path | None) -> None:
     """The page of one network as a file."""
     if len(folders) != 1:
         raise ValueError(f"--static takes one network, not {len(folders)}; name one.")

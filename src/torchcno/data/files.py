@@ -73,7 +73,7 @@ def write(path: Path, samples: Samples, device: str, chunks: Iterable[Arrays]) -
             for name, array in zip(samples.shapes, arrays, strict=True):
                 file[name][start : start + len(array)] = array
             start += len(arrays[0])
-        file.attrs.update(describe(samples), device=device, sha256=checksum(file))
+        file.attrs.update(describe_file(samples), device=device, sha256=checksum(file))
         file.attrs["sha256_description"] = checksum_of_description(file)
     flush_file(path)
 
@@ -141,7 +141,7 @@ def coordinates_of(grid: Grid) -> dict[str, NDArray[np.float64]]:
     return {name: grid.axis(i).numpy() for i, name in enumerate(AXES[-len(grid.shape) :])}
 
 
-def describe(samples: Samples) -> dict[str, Any]:
+def describe_file(samples: Samples) -> dict[str, Any]:
     """A file's attributes, but for what depends on the values."""
     problem, shape = samples.problem, " x ".join(map(str, samples.grid.shape))
     equation = (inspect.getdoc(type(problem)) or problem.name).split("\n\n")[0]
@@ -253,10 +253,7 @@ def refuse_unread(path: Path, error: Exception) -> None:
 def read_header(path: Path) -> Header:
     """What the file at `path` holds, without its values."""
     with opened(path) as file:
-        attributes = {
-            name: value.item() if isinstance(value, np.generic) else value
-            for name, value in file.attrs.items()
-        }
+        attributes = _plain(file.attrs)
         names = ("problem", "split", "seed", "resolution", "recipe")
         identity = {name: attributes.get(name, "") for name in names}
         identity["recipe_version"] = attributes.get("recipe_version", 1)  # the first had no number

@@ -75,7 +75,7 @@ def make_file(
         return path
     samples.check_inputs()
     refuse_without_room(path, samples)
-    with explained(path), partial_folder(path, samples, where.type) as partial:
+    with say_what_is_kept(path), partial_folder(path, samples, where.type) as partial:
         if not overwrite and is_there(path, samples):  # made while we waited for the folder
             shutil.rmtree(partial, ignore_errors=True)
             return path
@@ -145,7 +145,7 @@ def is_there(path: Path, wanted: Samples) -> bool:
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
+def say_what_is_kept(path: Path) -> Iterator[None]:
     """Errors of the file system in words that say what to do."""
     try:
         yield

@@ -36,6 +36,7 @@ LEAST_DEVIATION = 0.02  # of a feature: constants of the training leave new inpu
 LEAST_SHRINKAGE = 0.02  # of correlations towards none
 MOST_BLOCKS = 144  # of all channels: about as many as 256 training inputs tell the covariance of
 TINY = 1e-12
+ALARM = 0.05  # the share of known inputs that raise one
 AT_ONCE = 32  # inputs whose features are taken at a time: memory stays small
 
 
@@ -233,9 +234,9 @@ def auroc(inside: Float[Tensor, " sample"], outside: Float[Tensor, " other"]) ->
     return float((below + 0.5 * tied).mean() / len(known))
 
 
-def detection_rate(scores: Float[Tensor, " sample"], alarm: float = 0.05) -> float:
-    """The share of scores that raise an alarm which one in 1/`alarm` known inputs would raise."""
-    return float((scores >= 1 - alarm).double().mean())
+def detection_rate(scores: Float[Tensor, " sample"]) -> float:
+    """The share of scores that raise an alarm which one in twenty known inputs would raise."""
+    return float((scores >= 1 - ALARM).double().mean())
 
 
 def rank_correlation(a: Float[Tensor, " sample"], b: Float[Tensor, " sample"]) -> float:

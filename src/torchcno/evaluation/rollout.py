@@ -37,7 +37,7 @@ def correlation(prediction: Tensor, truth: Tensor) -> Float[Tensor, " batch"]:
     return torch.where(norms > 0, products / norms.clamp(min=1e-300), products.new_ones(()))
 
 
-METRICS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+ROLLOUT_METRICS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "relative_l1": relative_l1,
     "relative_l2": relative_l2,
     "vrmse": vrmse,
@@ -51,7 +51,7 @@ class RolloutErrors:
 
     name: str
     times: tuple[float, ...]
-    metrics: Mapping[str, tuple[float, ...]]  # by name of `METRICS`
+    metrics: Mapping[str, tuple[float, ...]]  # by name of `ROLLOUT_METRICS`
     # The time until the correlation falls below 0.9, the median over samples; a sample that never
     # does counts as the last time.
     correlated_until: float
@@ -82,7 +82,7 @@ def measure_rollout(
     pairs = [(p[:, j], v[:, j]) for j in range(p.shape[1])]
     found = {
         metric: torch.stack([measure(*pair) for pair in pairs], dim=1)
-        for metric, measure in METRICS.items()
+        for metric, measure in ROLLOUT_METRICS.items()
     }
     until = correlated_times(found["correlation"], truth.times)
     layout = truth.grid.layout

@@ -8,13 +8,13 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from torchcno.selection import check_options, option
+from torchcno.selection import Options, option
 
 Tokens = Float[Tensor, "batch patch feature"]
 
 
 @dataclass(frozen=True)
-class AttentionConfig:
+class AttentionConfig(Options):
     """Hyper-parameters of `PatchAttention`."""
 
     patch: int = option(1, "points per axis of a patch", least=1)
@@ -23,9 +23,6 @@ class AttentionConfig:
     heads: int = option(4, "heads of the attention", least=1)
     head_width: int = option(64, "features of a head", least=1)
     feed_forward: int = option(64, "hidden neurons of a layer's network", least=1)
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
 
 class PatchAttention(nn.Module):

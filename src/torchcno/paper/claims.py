@@ -9,7 +9,6 @@ from torchcno.paper.results import Results
 from torchcno.paper.studies import Budget, efficiency, planned, scaling_series
 from torchcno.paper.tables import MODELS, fit_law, resolution_cell, series_errors
 
-Verdict = Literal["reproduced", "not reproduced", "open"]
 Pair = tuple[float, float]  # the error of the CNO, and the least of those that it is compared with
 CONSTANT = 1.05  # the largest ratio of errors on two grids that counts as none
 
@@ -24,7 +23,7 @@ class Claim:
     published: int | None = None  # in how many of those it holds by the published numbers
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Literal["reproduced", "not reproduced", "open"]:
         """By the majority of the measured cases; open where less than half are measured."""
         if 2 * self.measured < self.of:
             return "open"

@@ -317,7 +317,7 @@ def run_study(
     complete: dict[Path, Outcome] = {}
 
     def measure(outcome: Outcome) -> None:
-        complete[outcome.job.folder] = measured(outcome, study(name).measures)
+        complete[outcome.job.folder] = measure_outcome(outcome, study(name).measures)
         if on_update is not None:
             on_update(complete[outcome.job.folder])
 
@@ -326,7 +326,7 @@ def run_study(
     return [complete[job.folder] for job in jobs]
 
 
-def measured(outcome: Outcome, measurement: Measurement | None) -> Outcome:
+def measure_outcome(outcome: Outcome, measurement: Measurement | None) -> Outcome:
     """What became of a run once what its study measures is measured, too."""
     if measurement is None or outcome.state != "finished":
         return outcome

@@ -339,7 +339,7 @@ def open_playground(folders: Sequence[Path]) -> Playground:
         has_config = run.config_file.is_file()
         problem = run.config().problem if has_config else PROBLEMS[first.problem]()
     channels = getattr(getattr(first.network, "config", None), "in_channels", 1)
-    if problem is None and channels != 1:
+    if first.problem not in EASELS and channels != 1:
         raise ValueError(
             f"{folders[0]} takes {channels} input channels, and the page draws one; use "
             "`cno predict`."

@@ -102,7 +102,7 @@ def render_static_page(playground: Playground, parts: Mapping[str, bytes]) -> st
     setup["resolutions"] = [
         n for n in setup["resolutions"] if is_equal_by_resampling(playground, n)
     ]
-    setup["static"] = describe_problem(playground, setup["resolutions"])
+    setup["static"] = describe_inputs(playground, setup["resolutions"])
     policy = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
     style = f"{policy}\n<style>\n{read_asset('page.css')}</style>"
     data = [
@@ -114,7 +114,7 @@ def render_static_page(playground: Playground, parts: Mapping[str, bytes]) -> st
     return fill_page(style, "\n".join([*data, *code]), setup)
 
 
-def describe_problem(playground: Playground, resolutions: list[int]) -> dict[str, Any]:
+def describe_inputs(playground: Playground, resolutions: list[int]) -> dict[str, Any]:
     """What the page computes inputs and truths from."""
     most = int(playground.range_of("K")[1])
     draws = [

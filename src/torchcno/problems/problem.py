@@ -10,14 +10,14 @@ import torch
 from torch import Generator, Tensor
 
 from torchcno.grids import Grid, Layout
-from torchcno.selection import check_options, select
+from torchcno.selection import Options, select
 from torchcno.spectral import resample
 
 Resolution = int | tuple[int, ...]  # points: one number for all axes, or one per axis
 
 
 @dataclass(frozen=True)
-class Problem(ABC):
+class Problem(Options, ABC):
     """A PDE's solution operator G: u ↦ v, given by a distribution of inputs u and a solver for v.
 
     A subclass states its equation in the docstring, in one line first, and its constants as fields
@@ -50,8 +50,10 @@ class Problem(ABC):
     input_label: ClassVar[str] = "input"  # what the fields are, for plots
     output_label: ClassVar[str] = "output"
 
-    def __post_init__(self) -> None:
-        check_options(self)
+    @property
+    def label(self) -> str:
+        """What it is called where people read it."""
+        return self.name
 
     @property
     def channels(self) -> tuple[int, int]:

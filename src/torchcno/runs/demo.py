@@ -138,9 +138,9 @@ def take_tour(out: Path, watch: Watch) -> Tour:
     result = train_run(config, run, watch, mode="either")
     evaluations = evaluate_run(run, EVALUATED, RESOLUTIONS, SAMPLES, device="cpu")
     translations = [
-        translation_error("low-pass filters", WindowedSinc()),
-        translation_error("ideal filters", Ideal()),
-        translation_error("no filters", Nearest()),
+        measure_translation("low-pass filters", WindowedSinc()),
+        measure_translation("ideal filters", Ideal()),
+        measure_translation("no filters", Nearest()),
     ]
     timings = [
         time_field(PROBLEMS["poisson"](), RunFolder(run).operator(device="cpu")),
@@ -166,7 +166,7 @@ def tour_config(out: Path) -> RunConfig:
     )
 
 
-def translation_error(name: str, filter: WindowedSinc | Ideal | Nearest) -> TranslationError:
+def measure_translation(name: str, filter: WindowedSinc | Ideal | Nearest) -> TranslationError:
     """The error of a CNO with random weights, the same for every filter, on a periodic field."""
     torch.manual_seed(0)
     network = build_model(

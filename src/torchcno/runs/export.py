@@ -68,10 +68,10 @@ def export_file(
         raise FileNotFoundError(f"{path.parent} does not exist; make that folder first.")
     operator = folder.operator()
     grid = choose_grid(operator, size)
-    note = describe(operator, grid, folder.hash_weights())
+    note = describe_export(operator, grid, folder.hash_weights())
     with replacing(path) as part:
         run_file = write(to_portable(operator), random_arguments(operator, grid, 2), note, part)
-        difference = max(compare(run_file, operator, grid, batch) for batch in TRIED)
+        difference = max(compare_outputs(run_file, operator, grid, batch) for batch in TRIED)
         if not difference <= TOLERANCE:  # nor if it is NaN
             raise ValueError(
                 f"the {format} file gives other numbers than the network: they differ by "
@@ -96,7 +96,7 @@ def choose_grid(operator: TrainedOperator, size: tuple[int, ...]) -> Grid:
     return grid.resized(*size) if size else grid
 
 
-def describe(operator: TrainedOperator, grid: Grid, digest: str) -> dict[str, str]:
+def describe_export(operator: TrainedOperator, grid: Grid, digest: str) -> dict[str, str]:
     """What a file says of itself: strings, as ONNX wants them, of JSON where there are several."""
     said = operator.description()
     config, names = operator.network.config, conditioning_of(operator.network)
@@ -155,7 +155,7 @@ def random_arguments(operator: TrainedOperator, grid: Grid, batch: int) -> tuple
     return (u, scalars) if names else (u,)
 
 
-def compare(
+def compare_outputs(
     run_file: Callable[..., Tensor], operator: TrainedOperator, grid: Grid, batch: int
 ) -> float:
     """The largest difference of the file's outputs from the network's, relative to the largest."""

@@ -121,10 +121,13 @@ class RunFolder(TrainingFolder):
         self.data_file = self.path / "data.safetensors"  # fields that were in memory alone
         self.start_file = self.path / "start.safetensors"  # weights that a network came with
         self.members_folder = self.path / "members"  # of an ensemble: a training each
-        self.traces += (
-            self.result_file,
-            self.members_folder,
-        )  # a configuration alone: its data could not be made
+        # A configuration alone is no trace: its data could not be made.
+        self.traces += (self.result_file, self.members_folder)
+        # Which only the holder of the lock writes.
+        self.files = (
+            self.config_file, self.metrics, self.model_file, self.weights, self.result_file,
+            self.errors_file, self.examples_file, self.trust_file, self.data_file, self.start_file,
+        )  # fmt: skip
 
     def trainings(self, members: int) -> list[TrainingFolder]:
         """Where the members of the run are trained: here, if there is only one."""
@@ -187,10 +190,7 @@ class RunFolder(TrainingFolder):
             return
         self.refuse_strangers()
         with locked(self.path, wait):
-            # What a kill left of files that only the holder of the lock writes.
-            for file in (self.config_file, self.model_file, self.weights, self.result_file,
-                         self.errors_file, self.examples_file, self.trust_file, self.data_file,
-                         self.start_file):  # fmt: skip
+            for file in self.files:  # what a kill left of them
                 sweep(file)
             yield True
 

@@ -19,13 +19,9 @@ from torchcno.selection import select
 T = TypeVar("T")
 
 
-def shown(value: Any) -> str:
-    """A value as an error shows it, cut short where it is long."""
-    return _SHORT.repr(value)
-
-
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
+shown = _SHORT.repr  # a value as an error shows it, cut short where it is long
 
 
 def to_plain(value: Any) -> Any:

@@ -108,10 +108,10 @@ def find_run(run: str | Path) -> Path:
         )
     folder = select(shipped, str(run), "folder or pretrained operator")
     release = releases().get(str(run))
-    return folder if release is None else complete(folder, release)
+    return folder if release is None else add_package_files(folder, release)
 
 
-def complete(folder: Path, release: Release) -> Path:
+def add_package_files(folder: Path, release: Release) -> Path:
     """A run folder beside the data files: its weights downloaded, all else from the package."""
     target = data_folder() / "weights" / folder.name
     release.check(RunFolder(target).weights)

@@ -422,7 +422,7 @@ def measure_break_even(subject: Subject) -> BreakEven:
         # A solver that stays as it is gets a coarser grid.
         points = max(4, round(smaller * resolution)) if coarse is problem else resolution
         try:
-            found = solve_coarsely(subject, coarse, points)
+            found = solve_test_coarsely(subject, coarse, points)
         except ValueError:  # a grid that does not hold the inputs, or steps that are unstable
             continue
         its_error = float(relative_l1(found, v.double().cpu()).quantile(0.5))
@@ -454,7 +454,7 @@ def time_solver(subject: Subject, problem: Any, resolution: int) -> float:
     return median_seconds(lambda: problem.solve(state), subject.device, 3)
 
 
-def solve_coarsely(subject: Subject, coarse: Any, points: int) -> Tensor:
+def solve_test_coarsely(subject: Subject, coarse: Any, points: int) -> Tensor:
     """The first test outputs by a coarsened solver, resampled to the grid of the data."""
     states = draw_states(subject.problem, points, subject.device, coarse)
     outputs = torch.cat([coarse.solve(one) for one in states.split(1)])

@@ -270,10 +270,9 @@ def make_operator(
     if not isinstance(scaling, Normalization):
         scaling = Normalization.of_statistics(*statistics, scaling)
     refuse_moved_zero(recipe, scaling)
-    label = problem.label if isinstance(problem, OwnData) else problem.name
-    inputs = (block.inputs for block in fields.blocks(RANGE_BLOCK))
-    seen = TrainingRange.of(inputs, fields.grid.shape)
-    parts = (network, scaling, fields.grid, config.model, label, published, recipe.group, seen)
+    inputs, grid = (block.inputs for block in fields.blocks(RANGE_BLOCK)), fields.grid
+    seen = TrainingRange.of(inputs, grid.shape)
+    parts = (network, scaling, grid, config.model, problem.label, published, recipe.group, seen)
     if not isinstance(train, Trajectories):
         return TrainedOperator(*parts)
     propagator = describe_propagator(

@@ -157,9 +157,6 @@ def predict_linearly(
     known = scaled(train, affordable(train, VALUES // size))
     new = scaled(val, MANY)
     predict = linear_map(known)
-
-    def loss(penalty: float) -> float:
-        return float((predict(new.inputs, penalty) - new.outputs).abs().mean())
-
-    best = min(PENALTIES, key=loss)
+    losses = [float((predict(new.inputs, p) - new.outputs).abs().mean()) for p in PENALTIES]
+    best = PENALTIES[losses.index(min(losses))]
     return scaling.denormalize_outputs(predict(scaling.normalize_inputs(inputs), best))

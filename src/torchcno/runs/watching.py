@@ -104,10 +104,8 @@ def describe_run(config: RunConfig) -> str:
     precision = choose_precision(recipe, network, device)
     if device.type == "cuda" or precision in FIELDS:
         how += f", {ARITHMETIC[precision]}"
-    problem = config.problem
-    label = problem.label if isinstance(problem, OwnData) else problem.name
     members = f"{config.members} members of " if config.members > 1 else ""
-    return f"{label}, {members}{config.model} on {many}{device_name(device)}: {how}"
+    return f"{config.problem.label}, {members}{config.model} on {many}{device_name(device)}: {how}"
 
 
 def show_verdict(folder: Path, result: Mapping[str, Any], epochs: int) -> None:

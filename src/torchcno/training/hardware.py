@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from torchcno.selection import check_options, option
+from torchcno.selection import Options, option
 from torchcno.training.recipe import Recipe
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ LAUNCHED = {"SLURM_JOB_ID", "RANK", "NODE_RANK", "MASTER_ADDR"}
 
 
 @dataclass(frozen=True)
-class Hardware:
+class Hardware(Options):
     """The devices of a run. Under torchrun `devices` and `nodes` are those of the launch."""
 
     accelerator: str = option(
@@ -35,9 +35,6 @@ class Hardware:
         "several devices: ddp copies the weights, fsdp divides them",
         choices=("ddp", "fsdp"),
     )
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
 
 @runtime_checkable

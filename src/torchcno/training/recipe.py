@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 from torchcno.arithmetic import Precision
 from torchcno.data.normalization import NORMALIZATIONS
-from torchcno.selection import check_options, option
+from torchcno.selection import Options, option
 from torchcno.training.augmentation import AUGMENTATIONS, GROUPS
 from torchcno.training.losses import LOSSES
 from torchcno.training.optimizers import OPTIMIZERS
@@ -18,7 +18,7 @@ Fast = Literal["auto", "compiled", "off"]
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(Options):
     """How a network is trained (section C.2 of the paper).
 
     A batch is the whole batch, over all devices. The paper searches learning rate, γ and w for each
@@ -136,7 +136,7 @@ class Recipe:
     )
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         if self.recompute and self.fast == "compiled":
             raise ValueError("recompute does not go with fast='compiled'; use fast='auto'.")
         if self.physics > 1:

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from torchcno.problems.airfoil.mesh import Faces, Metrics
-from torchcno.selection import check_options, option
+from torchcno.selection import Options, option
 
 State = Float[Tensor, "batch 4 j i"]
 Padded = tuple[Float[Tensor, "batch 4 j padded_i"], Float[Tensor, "batch 4 padded_j i"]]
@@ -35,7 +35,7 @@ _ENTROPY_FIX = 0.1
 
 
 @dataclass(frozen=True)
-class FreeStream:
+class FreeStream(Options):
     """The flow far away: ρ = p = T = 1 in the paper's units, Mach number M and incidence α."""
 
     mach: float = option(0.729, "Mach number far away (M^∞), subsonic", above=0, below=1)
@@ -43,9 +43,6 @@ class FreeStream:
     density: float = option(1.0, "density far away (ρ^∞)", above=0)
     pressure: float = option(1.0, "pressure far away (p^∞)", above=0)
     vortex: float = option(1.0, "strength of the vortex in the far field over that of the lift")
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     @property
     def speed(self) -> float:

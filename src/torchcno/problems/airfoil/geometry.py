@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from torchcno.grids import Grid
-from torchcno.selection import check_options, option, select
+from torchcno.selection import Options, option, select
 
 Surface = Float[Tensor, "batch point"]
 
@@ -27,7 +27,7 @@ class Shape(ABC):
 
 
 @dataclass(frozen=True)
-class Naca4(Shape):
+class Naca4(Options, Shape):
     """NACA's four-digit airfoils with a closed trailing edge:
 
         y = y_c(x) ± 5t (0.2969 √x − 0.1260 x − 0.3516 x² + 0.2843 x³ − 0.1036 x⁴)
@@ -39,9 +39,6 @@ class Naca4(Shape):
     thickness: float = option(0.12, "thickness (t)")
     camber: float = option(0.0, "camber (m)")
     camber_position: float = option(0.4, "where the camber is (p)", above=0, below=1)
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def surfaces(self, x: Float[Tensor, " point"]) -> tuple[Surface, Surface]:
         """See `Shape.surfaces`; a batch of one."""

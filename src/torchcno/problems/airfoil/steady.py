@@ -25,7 +25,7 @@ from torchcno.problems.airfoil.euler import (
 )
 from torchcno.problems.airfoil.mesh import CMesh, Faces, Metrics
 from torchcno.problems.airfoil.replay import March, Replayed
-from torchcno.selection import check_options, option
+from torchcno.selection import Options, option
 
 # Added to the implicit wave speeds, as a share of the largest: sonic and stagnation points stay
 # damped.
@@ -36,7 +36,7 @@ _DROPPED_SHARE = 0.25
 
 
 @dataclass(frozen=True)
-class SteadyConfig:
+class SteadyConfig(Options):
     """How the steady state is sought, and when it is found."""
 
     cfl: float = option(5.0, "time step over the time a wave takes across a cell", above=0)
@@ -48,9 +48,6 @@ class SteadyConfig:
     check_every: int = option(20, "cycles between two looks at lift and residual", least=1)
     lift_tolerance: float = option(1e-4, "change of lift from one look to the next", least=0)
     residual_fall: float = option(1e-3, "residual over that of the uniform flow", least=0)
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def cfl_at(self, cycles: int) -> float:
         """The CFL number after some cycles on a mesh."""

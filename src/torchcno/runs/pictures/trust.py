@@ -160,7 +160,7 @@ def leave_out(axes: Axes, why: str) -> None:
               transform=axes.transAxes, color=INK, fontsize=8)  # fmt: skip
 
 
-def write_page(
+def write_audit_page(
     content: Mapping[str, Any],
     audits: Sequence[RunAudit],
     pages: Sequence[TrustPage | None],
