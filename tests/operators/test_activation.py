@@ -160,6 +160,22 @@ def test_gradients_of_bands():
     assert torch.autograd.gradgradcheck(module.by_bands, x)
 
 
+@pytest.mark.parametrize("upsampling", [2, 2.5])  # in one pass, or by matrices
+def test_a_constant_per_channel_comes_before_sigma_as_the_bias_does(upsampling):
+    torch.manual_seed(0)
+    module = Activation(3, (8, 8), (8, 8), "leaky_relu", WindowedSinc(), "zero", upsampling)
+    torch.nn.init.normal_(module.bias)
+    x, constant = torch.randn(2, 3, 8, 8), torch.randn(3, requires_grad=True)
+    ways = [module, module.by_matrices] + [module.by_bands] * (module.bands is not None)
+    for way in ways:
+        expected = way(x + constant.view(-1, 1, 1))
+        torch.testing.assert_close(way(x, constant), expected)
+        found = [
+            torch.autograd.grad(y.square().sum(), constant) for y in (way(x, constant), expected)
+        ]
+        torch.testing.assert_close(*found)
+
+
 def test_sigmas():
     t = torch.tensor([-1.0, 2.0])
     torch.testing.assert_close(SIGMAS["leaky_relu"](t), 2**0.5 * torch.tensor([-0.2, 2.0]))

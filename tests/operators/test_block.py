@@ -130,7 +130,7 @@ def test_what_a_step_leaves_for_its_end_is_what_it_would_have_done(boundary, cen
         return [*gradients, *(buffer.clone() for buffer in layers.buffers())]
 
     def results_at_the_end(times: int = 1) -> list[torch.Tensor | None]:
-        beside = streams.Aside(None, list(layers.parameters()))
+        beside = streams.Aside((), list(layers.parameters()))
         token = streams._ASIDE.set(beside)
         first = results(times)
         assert first[0] is None

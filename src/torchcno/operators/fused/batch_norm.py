@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from torchcno.operators.fused import choice
 from torchcno.operators.fused.kernels import (
+    PROGRAMS,
     Normalisation,
     launch_normalisation_backward,
     or_dense,
@@ -25,7 +26,6 @@ from torchcno.operators.fused.layout import memory_format
 from torchcno.operators.fused.row_plans import power_of_two
 from torchcno.operators.fused.streams import current_aside
 
-SHARES = 256  # programs among which the points of a batch are divided: about two a multiprocessor
 JOINED = 8  # channels whose shares one program joins
 
 
@@ -84,7 +84,7 @@ def _divide(x: Tensor) -> tuple[int, int, int, tuple[int, int], dict[str, int]]:
     points, block = x.numel() // channels, min(power_of_two(channels), 64)
     point_block, blocks = 4096 // block, -(-channels // block)
     tiles = -(-points // point_block)
-    grid = min(tiles, SHARES // blocks), blocks
+    grid = min(tiles, PROGRAMS // blocks), blocks
     return channels, points, tiles, grid, {"C": channels, "PB": point_block, "CB": block}
 
 

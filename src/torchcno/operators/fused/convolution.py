@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from torchcno.operators.convolution import CONVOLUTIONS, Convolution
 from torchcno.operators.fused import margins
 from torchcno.operators.fused.choice import arithmetic_of
-from torchcno.operators.fused.kernels import or_dense
+from torchcno.operators.fused.kernels import PROGRAMS, or_dense
 from torchcno.operators.fused.layout import weight_format
 from torchcno.operators.fused.row_plans import power_of_two
 from torchcno.operators.fused.streams import current_aside, put_aside
 
 
 def convolve(x: Tensor, convolution: Convolution, with_bias: bool = True) -> Tensor:
-    """K x, or K x − b. The gradient of a bias that is left out is whoever's who leaves it out."""
+    """K x, or K x − b, where the caller has another use for b."""
     beside = current_aside()
     x, margin = _extended(x, convolution)
     weight: Tensor = convolution.weight
@@ -133,7 +133,6 @@ class _GradientsAside(torch.autograd.Function):
 
 
 FEW = 2  # channels whose gradients are products with windows of them
-SHARES = 256  # programs among which the points of a batch are divided
 POINTS = 64  # that a program multiplies at a time
 
 
@@ -189,7 +188,7 @@ def multiply_windows(many: Tensor, few: Tensor, k: int, pad: int) -> Tensor:
     points, taps = many.numel() // channels, number * k * k
     block, tap_block = min(power_of_two(channels), 128), power_of_two(taps)
     tiles = -(-points // POINTS)
-    programs = min(tiles, SHARES)
+    programs = min(tiles, PROGRAMS)
     parts = torch.empty(programs, channels, tap_block, dtype=torch.float32, device=many.device)
     exact = arithmetic_of(many) == "fp32"
     triton_sums.products_with_windows[(programs, -(-channels // block))](

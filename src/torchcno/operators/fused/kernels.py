@@ -397,8 +397,8 @@ def launch_backward(
     return dx, *totals.to(bias.dtype)
 
 
-PROGRAMS = 256  # among which a field is divided, at least: about two a multiprocessor
-ENTRIES = 8192  # of a field for each of them, at most
+PROGRAMS = 256  # among which the points of a batch are divided: about two a multiprocessor
+ENTRIES = 8192  # of a field that one of them takes, at most
 
 
 def rows_of_a_program(rows: int, columns: int) -> tuple[int, int]:
