@@ -115,7 +115,7 @@ def test_matrices_of_all_sizes_move_together_as_each_would(memory_format):
     reference = [nn.Parameter(w.double()) for w in weights]
     optimizer = Muon(reference, lr=0.1, weight_decay=0.5)
     for w, m, g in zip(reference, averages, gradients, strict=True):
-        optimizer._state(w)["exp_avg"].copy_(m)
+        optimizer._average(w).copy_(m)
         w.grad = g.double()
     optimizer.step()
     interpreted_step(weights, averages, gradients, rate=0.1, decay=0.5)

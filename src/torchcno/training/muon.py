@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.adamw import adamw
+
+from torchcno.training.adamw import move_by_adamw
 
 MOMENTUM = 0.95  # μ
 # p(σ) = aσ + bσ³ + cσ⁵ of Jordan et al. (2024). Five times over it takes singular values from all
@@ -21,7 +22,6 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ITERATIONS = 5
 LENGTH = 0.2  # root mean square of a step's entries at η = 1, as AdamW's (Liu et al., 2025)
 _HAS_TRITON = importlib.util.find_spec("triton") is not None
-BETAS, EPSILON = (0.9, 0.999), 1e-8  # of AdamW
 
 
 class Muon(Optimizer):
@@ -56,7 +56,7 @@ class Muon(Optimizer):
         for group in self.param_groups:
             weights = [w for w in group["params"] if w.grad is not None]
             if not group["matrices"]:
-                self._move_others(weights, group)
+                move_by_adamw(self, weights, group)
             elif all(map(_is_fused, weights)) and isinstance(group["lr"], Tensor):
                 self._move_together(weights, group)
             else:
@@ -66,7 +66,7 @@ class Muon(Optimizer):
         """All matrices in a few kernels, with products of float16."""
         from torchcno.training import muon_kernels
 
-        averages = [self._state(weight)["exp_avg"] for weight in weights]
+        averages = [self._average(weight) for weight in weights]
         places = tuple(t.data_ptr() for t in (*weights, *averages))
         if places != self._places:  # new, or loaded from elsewhere
             # Gradients are copied to where the kernels look: a graph may have its own elsewhere.
@@ -85,7 +85,7 @@ class Muon(Optimizer):
         for weight in weights:
             alike[weight.shape].append(weight)
         for same in alike.values():
-            averages = [self._state(weight)["exp_avg"] for weight in same]
+            averages = [self._average(weight) for weight in same]
             gradients = _gradients(same)
             torch._foreach_lerp_(averages, gradients, 1 - MOMENTUM)
             ahead = torch._foreach_lerp(gradients, averages, MOMENTUM)
@@ -94,36 +94,12 @@ class Muon(Optimizer):
             torch._foreach_mul_(same, 1 - group["lr"] * group["weight_decay"])
             torch._foreach_sub_(same, [move.reshape(same[0].shape) for move in moves])
 
-    def _move_others(self, weights: list[Tensor], group: dict[str, Any]) -> None:
-        states = [self._state(weight) for weight in weights]
-        is_complex = any(weight.is_complex() for weight in weights)
-        adamw(
-            weights,
-            _gradients(weights),
-            [state["exp_avg"] for state in states],
-            [state["exp_avg_sq"] for state in states],
-            [],
-            [state["step"] for state in states],
-            fused=not is_complex,
-            has_complex=is_complex,
-            capturable=group["capturable"],
-            lr=group["lr"],
-            weight_decay=group["weight_decay"],
-            beta1=BETAS[0],
-            beta2=BETAS[1],
-            eps=EPSILON,
-            amsgrad=False,
-            maximize=False,
-        )
-
-    def _state(self, weight: Tensor) -> dict[str, Tensor]:
+    def _average(self, weight: Tensor) -> Tensor:
+        """The averaged gradient of a matrix."""
         state: dict[str, Tensor] = self.state[weight]
         if not state:
             state["exp_avg"] = torch.zeros_like(weight)
-            if not _is_matrix(weight):
-                state["exp_avg_sq"] = torch.zeros_like(weight)
-                state["step"] = torch.zeros((), device=weight.device)
-        return state
+        return state["exp_avg"]
 
 
 def _is_fused(weight: Tensor) -> bool:

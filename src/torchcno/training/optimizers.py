@@ -1,41 +1,18 @@
 """The optimisers of a recipe."""
 
-import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from torchcno.selection import select
+from torchcno.training.adamw import FusedAdamW
 from torchcno.training.muon import Muon
 from torchcno.training.sharding import is_sharded
 
-
-class PlainAdamW(AdamW):
-    """AdamW without what PyTorch puts around its steps for gradients of them.
-
-    That imports PyTorch's compiler at the first step, which takes seconds.
-    """
-
-    step = torch.no_grad()(inspect.unwrap(AdamW.step))
-
-
-def adamw(
-    params: Iterable[Tensor], lr: float | Tensor, weight_decay: float, capturable: bool
-) -> Optimizer:
-    """AdamW in one kernel; that knows no complex weights, which take one an operation."""
-    weights = list(params)
-    groups = [
-        {"params": [w for w in weights if not w.is_complex()], "fused": True},
-        {"params": [w for w in weights if w.is_complex()], "foreach": True},
-    ]
-    groups = [group for group in groups if group["params"]]
-    return PlainAdamW(groups, lr=lr, weight_decay=weight_decay, capturable=capturable)
-
-
-OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adamw": adamw, "muon": Muon}
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adamw": FusedAdamW, "muon": Muon}
 
 
 def make_optimizer(
