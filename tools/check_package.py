@@ -5,8 +5,8 @@
     python tools/check_package.py --versions newest     # the newest that the ranges allow
     python tools/check_package.py --versions oldest     # the oldest; needs uv
 
-In the new environment the first example of README.md runs, `cno predict` runs by name, and the time
-of `import torchcno` is measured. Sizes are printed.
+In the new environment the first example of README.md runs, `cno predict` and `cno export` run by
+name, and the time of `import torchcno` is measured. Sizes are printed.
 """
 
 import argparse
@@ -97,6 +97,7 @@ def try_out(python: Path, folder: Path) -> None:
     run(*isolated, source, cwd=folder)
     cno = python.with_name("cno")
     run(cno, "predict", "poisson", "in.npy", "--out", "out.npy", "--device", "cpu", cwd=folder)
+    run(cno, "export", "poisson", "--format", "pt2", "--out", "poisson.pt2", cwd=folder)
     run(cno, "--help", cwd=folder)
     seconds = min(float(run(*isolated, IMPORT, cwd=folder)) for _ in range(3))
     print(f"README's example: {error:.3f}; import torchcno: {1e3 * seconds:.1f} ms")

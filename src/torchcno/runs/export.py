@@ -186,6 +186,11 @@ def write_onnx(
     operator: TrainedOperator, arguments: tuple[Tensor, ...], note: dict[str, str], path: Path
 ) -> Any:
     """An ONNX file with `input`, `conditions` if any, and `output`; what runs it by onnxruntime."""
+    if torch.__version__ < "2.7":  # its exporter fails at batch norm
+        raise ValueError(
+            f"ONNX needs PyTorch 2.7 or newer, and this is {torch.__version__}: pip install "
+            "--upgrade 'torchcno[export]'; or write a .pt2 file."
+        )
     try:
         import onnxruntime
         import onnxscript  # noqa: F401, what PyTorch's exporter needs
@@ -231,7 +236,8 @@ def trace(operator: TrainedOperator, arguments: tuple[Tensor, ...]) -> torch.exp
     batch = torch.export.Dim("batch")
     with quietly():
         shapes = tuple({0: batch} for _ in arguments)
-        program = torch.export.export(operator, arguments, dynamic_shapes=shapes)
+        # Strictly, the default of older versions, PyTorch follows what is beside the fields, too.
+        program = torch.export.export(operator, arguments, dynamic_shapes=shapes, strict=False)
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # lines of source, and where they lie
     spaces = {
