@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+PRIORITY = -1  # of the stream that is captured: above those that are forked with 0
+
 
 @contextmanager
 def capturing(graph: torch.cuda.CUDAGraph, pool: Any = None) -> Iterator[None]:
@@ -18,7 +20,8 @@ def capturing(graph: torch.cuda.CUDAGraph, pool: Any = None) -> Iterator[None]:
     """
     here = torch.cuda.current_stream()
     try:
-        with torch.cuda.stream(here), torch.cuda.graph(graph, pool=pool):
+        stream = torch.cuda.Stream(priority=PRIORITY)
+        with torch.cuda.stream(here), torch.cuda.graph(graph, pool=pool, stream=stream):
             yield
     except BaseException:
         generator = torch.cuda.default_generators[here.device_index]

@@ -19,6 +19,7 @@ from torchcno.training.augmentation import (
     square_symmetry,
     translation,
 )
+from torchcno.training.moving_kernels import take_moved
 
 
 def move(symmetry, u, generator, zero=0.0):
@@ -192,3 +193,21 @@ def test_an_average_is_exported_for_any_batch():
 def test_rectangles_are_not_averaged_over_the_square():
     with pytest.raises(ValueError, match="as many points along every axis"):
         average_over_group(lambda u: u, "square", torch.rand(1, 1, 4, 6))
+
+
+@pytest.mark.parametrize("space", [(7,), (6, 6), (4, 4, 4)])
+@pytest.mark.parametrize("symmetry", [translation, odd_square_symmetry])
+def test_one_program_takes_and_moves_as_operations_do(space, symmetry):
+    fields = torch.randn(5, 2, *space, generator=Generator().manual_seed(0))
+    batch, mover = torch.tensor([3, 0, 3]), Mover(torch.Size(space), torch.device("cpu"), 0.3)
+    generator = Generator().manual_seed(1)
+    for u in (
+        fields,
+        fields > 0,
+        fields.flip(1)[:, :1],
+        fields.transpose(0, 1).clone().transpose(0, 1),
+    ):
+        numbers = torch.tensor([*chain(*symmetry(u.shape[2:], 2, generator))])
+        expected = mover(u, batch % len(u), numbers)
+        moved = take_moved(u, batch % len(u), numbers, mover.n, mover.strides, mover.zero)
+        assert torch.equal(moved, expected)

@@ -1,6 +1,8 @@
+import pytest
 import torch
 from torch import nn
 
+from torchcno.training import averaging_kernels
 from torchcno.training.averaging import (
     WeightAverage,
     copy_statistics,
@@ -75,3 +77,29 @@ def test_copied_statistics_make_equal_weights_the_same_network():
     assert not torch.allclose(model(u), other(u))
     copy_statistics(model, other)
     assert torch.equal(model(u), other(u))
+
+
+def test_one_program_moves_all_averages():
+    shapes = [(3, 5, 3, 3), (1,), (70, 90), (averaging_kernels.BLOCK,)]
+    averages, weights = ([torch.randn(shape) for shape in shapes] for _ in range(2))
+    share = torch.tensor(0.3, dtype=torch.float64)
+    expected = [torch.lerp(a, w, 0.3) for a, w in zip(averages, weights, strict=True)]
+    averaging_kernels.move_averages(averaging_kernels.make_table(averages, weights), share)
+    torch.testing.assert_close(averages, expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.gpu
+def test_averages_on_the_gpu_are_those_on_the_cpu():
+    def network(seed: int) -> nn.ParameterList:
+        torch.manual_seed(seed)
+        kernel = torch.randn(8, 4, 3, 3).to(memory_format=torch.channels_last)
+        return nn.ParameterList([kernel, torch.randn(6), torch.randn(3, dtype=torch.complex64)])
+
+    averages = [WeightAverage(network(0).to(device), half_life=2.0) for device in ("cpu", "cuda")]
+    for step in range(1, 5):
+        for average, device in zip(averages, ("cpu", "cuda"), strict=True):
+            share = torch.tensor(average.share(step), dtype=torch.float64, device=device)
+            weights = [w.data for w in network(step).to(device)]
+            average.update(weights, share if device == "cuda" else float(share))
+    for here, there in zip(*(average.model for average in averages), strict=True):
+        torch.testing.assert_close(there.cpu(), here)

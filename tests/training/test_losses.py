@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 
+from torchcno.training import loss_kernels
 from torchcno.training.losses import (
     channel_l1_loss,
     relative_l1_loss,
@@ -54,3 +55,37 @@ def test_weighted_l2_sees_gradients_where_values_agree_in_norm():
     # Central differences of a checkerboard vanish too, so the wave has two points up and two down.
     wave = checkerboard[:8].repeat_interleave(2)
     assert weighted_l2_loss(target + wave, target) > relative_l2_loss(target + wave, target)
+
+
+@pytest.mark.parametrize("samples", [1, 40])
+def test_programs_of_the_relative_l1_have_its_value_and_gradient(samples):
+    target = torch.randn(samples, 2, 16, 17)
+    prediction = (target + torch.randn_like(target)).requires_grad_()
+    prediction.data[0, 0, 0, 0] = target[0, 0, 0, 0]  # where |·| has a kink
+    expected = relative_l1_loss(prediction, target)
+    (gradient,) = torch.autograd.grad(1024 * expected, prediction)
+    loss = loss_kernels.relative_l1(prediction, target)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(torch.autograd.grad(1024 * loss, prediction)[0], gradient)
+
+
+def test_a_prediction_that_is_no_number_makes_none_of_loss_and_gradient():
+    target, prediction = torch.ones(1, 1, 4, 4), torch.zeros(1, 1, 4, 4)
+    prediction[0, 0, 1, 1] = torch.nan
+    prediction.requires_grad_()
+    loss = loss_kernels.relative_l1(prediction, target)
+    loss.backward()
+    assert loss.isnan()
+    assert torch.equal(prediction.grad.isnan(), prediction.isnan())
+
+
+@pytest.mark.gpu
+def test_the_relative_l1_on_the_gpu_is_that_on_the_cpu():
+    target = torch.randn(8, 1, 64, 64)
+    prediction = (target + torch.randn_like(target)).requires_grad_()
+    loss = relative_l1_loss(prediction, target)
+    (gradient,) = torch.autograd.grad(loss, prediction)
+    there = prediction.detach().cuda().requires_grad_()
+    on_gpu = relative_l1_loss(there, target.cuda())
+    torch.testing.assert_close(on_gpu.cpu(), loss)
+    torch.testing.assert_close(torch.autograd.grad(on_gpu, there)[0].cpu(), gradient)

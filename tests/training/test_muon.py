@@ -90,10 +90,11 @@ def test_divided_weights_are_refused(monkeypatch):
         optimizers.make_optimizer("muon", nn.Linear(2, 2), 0.1, 0.0, torch.device("cpu"))
 
 
-def interpreted_step(weights, averages, gradients, rate, decay):
-    frames = muon_kernels.make_frames(weights, averages, gradients)
+def interpreted_step(weights, averages, gradients, rate, decay, factor):
+    scaled = [factor * gradient for gradient in gradients]
+    frames = muon_kernels.make_frames(weights, averages, scaled)
     for frame in frames:
-        muon_kernels.average_and_look_ahead(frame, MOMENTUM)
+        muon_kernels.average_and_look_ahead(frame, MOMENTUM, factor)
         x = frame.x.double()
         directions = muon._iterate(x).half()
         muon_kernels.move(frame, directions, torch.tensor(rate), decay, LENGTH)
@@ -118,7 +119,7 @@ def test_matrices_of_all_sizes_move_together_as_each_would(memory_format):
         optimizer._average(w).copy_(m)
         w.grad = g.double()
     optimizer.step()
-    interpreted_step(weights, averages, gradients, rate=0.1, decay=0.5)
+    interpreted_step(weights, averages, gradients, rate=0.1, decay=0.5, factor=2.0**10)
     for w, m, old, expected in zip(weights, averages, before, reference, strict=True):
         moved = expected.detach()
         assert (w - moved).norm() < 2e-3 * (moved - old).norm()

@@ -6,7 +6,7 @@ from torch import Generator, Tensor, nn
 from torch.optim import AdamW
 
 from torchcno.training.adamw import FusedAdamW
-from torchcno.training.optimizers import OPTIMIZERS, make_optimizer
+from torchcno.training.optimizers import OPTIMIZERS, make_optimizer, take_scaled
 
 
 def weights() -> list[Tensor]:
@@ -38,3 +38,24 @@ def test_a_recipe_s_rate_and_decay_are_its_optimiser_s(name):
     optimizer = make_optimizer(name, nn.Conv2d(2, 3, 3), 0.02, 0.3, torch.device("cpu"))
     for group in optimizer.param_groups:
         assert (group["lr"], group["weight_decay"]) == (0.02, 0.3)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_gradients_of_a_scaled_loss_are_divided_as_they_are_read(name):
+    def train(factor: float) -> list[Tensor]:
+        network = nn.ParameterList([w for w in weights() if w.dtype != torch.float64])
+        optimizer = make_optimizer(name, network, 1e-2, 1e-2, torch.device("cpu"))
+        assert take_scaled(optimizer, factor)
+        for step in range(3):
+            for i, w in enumerate(network):
+                generator = Generator().manual_seed(100 * step + i)
+                w.grad = factor * torch.randn(w.shape, generator=generator, dtype=w.dtype)
+            optimizer.step()
+        return [w.detach() for w in network]
+
+    for divided, plain in zip(train(2.0**10), train(1.0), strict=True):
+        torch.testing.assert_close(divided, plain, rtol=1e-6, atol=1e-7)
+
+
+def test_another_optimiser_leaves_the_division_to_the_step():
+    assert not take_scaled(torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1), 2.0)

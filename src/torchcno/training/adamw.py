@@ -29,16 +29,23 @@ class FusedAdamW(Optimizer):
         weights = sorted(params, key=Tensor.is_complex)
         defaults = {"lr": lr, "weight_decay": weight_decay, "capturable": capturable}
         super().__init__(weights, defaults)
+        self.loss_factor = 1.0  # gradients are those of the loss times this, a power of two
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """One step; a CUDA graph can hold it if `lr` is a tensor on the device."""
         for group in self.param_groups:
-            move_by_adamw(self, [w for w in group["params"] if w.grad is not None], group)
+            weights = [w for w in group["params"] if w.grad is not None]
+            move_by_adamw(self, weights, group, self.loss_factor)
 
 
-def move_by_adamw(optimizer: Optimizer, weights: list[Tensor], group: dict[str, Any]) -> None:
-    """Move some weights of a group by AdamW, with their averages in the optimiser's state."""
+def move_by_adamw(
+    optimizer: Optimizer, weights: list[Tensor], group: dict[str, Any], loss_factor: float
+) -> None:
+    """Move some weights of a group by AdamW, with their averages in the optimiser's state.
+
+    Their gradients come times `loss_factor`, and leave divided by it.
+    """
     by_type: dict[torch.dtype, list[tuple[Tensor, ...]]] = defaultdict(list)
     for weight in weights:
         state = optimizer.state[weight]
@@ -53,6 +60,9 @@ def move_by_adamw(optimizer: Optimizer, weights: list[Tensor], group: dict[str, 
     for rows in by_type.values():
         alike, gradients, averages, squares, steps = map(list, zip(*rows, strict=True))
         torch._foreach_add_(steps, 1)
+        scale = None
+        if loss_factor != 1:
+            scale = torch.full((), loss_factor, device=alike[0].device)
         torch._fused_adamw_(
             alike,
             gradients,
@@ -67,4 +77,5 @@ def move_by_adamw(optimizer: Optimizer, weights: list[Tensor], group: dict[str, 
             eps=EPSILON,
             amsgrad=False,
             maximize=False,
+            grad_scale=scale,
         )

@@ -10,8 +10,10 @@ What is drawn is a few whole numbers. They are read on the device, so that a cap
 every batch differently.
 """
 
+import importlib.util
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import permutations, product
 from typing import NamedTuple
 
@@ -22,6 +24,8 @@ from torch import Generator, Tensor
 from torchcno.grids import Grid
 from torchcno.selection import select
 from torchcno.tracing import is_traced
+
+_HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 class Move(NamedTuple):
@@ -243,6 +247,8 @@ class Mover:
 
     def by(self, numbers: Int[Tensor, " number"]) -> Callable[[Tensor, Tensor], Tensor]:
         """What takes samples and moves them by one `Move`, for as many fields as there are."""
+        if _HAS_TRITON and numbers.is_cuda:
+            return partial(self._take_by_kernel, numbers)
         d = len(self.n)
         axes, mirrored, shifts, turned = numbers.split([d, d, d, len(numbers) - 3 * d])
         j = self.points.index_select(0, axes)
@@ -259,3 +265,11 @@ class Mover:
             return moved.view(len(batch), *fields.shape[1:])
 
         return take
+
+    def _take_by_kernel(self, numbers: Tensor, fields: Tensor, batch: Tensor) -> Tensor:
+        from torchcno.training import moving_kernels
+
+        if not fields[0, 0].is_contiguous():
+            fields = fields.contiguous()
+        grid = self.n, self.strides
+        return moving_kernels.take_moved(fields, batch, numbers, *grid, self.zero)

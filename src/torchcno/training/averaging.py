@@ -1,11 +1,15 @@
 """Weights averaged over the time of training, and batch-norm statistics that belong to them."""
 
+import importlib.util
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 # Of training data: more changes the statistics by less than an epoch does.
 RECALIBRATION_BATCHES = 32
+_HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 class WeightAverage:
@@ -22,6 +26,8 @@ class WeightAverage:
         self.model = model.requires_grad_(False)
         self.decay = 0.5 ** (1 / half_life)
         self._averages: list[Tensor] = list(self.model.parameters())
+        self._table: Any = None  # of addresses, for the program that moves all averages
+        self._places: tuple[int, ...] = ()  # of the tensors that it is made for
 
     def share(self, step: int) -> float:
         """What the weights after `step` = 1, 2, … count for in the average from then on."""
@@ -33,9 +39,42 @@ class WeightAverage:
         if isinstance(share, float):
             torch._foreach_lerp_(self._averages, weights, share)
             return
-        changes = torch._foreach_sub(weights, self._averages)  # a share that the device knows
+        # A share that the device knows.
+        if all(map(_lie_alike, self._averages, weights)):
+            self._move_together(weights, share)
+            return
+        changes = torch._foreach_sub(weights, self._averages)
         torch._foreach_mul_(changes, share.float())  # one kernel, where it has their type
         torch._foreach_add_(self._averages, changes)
+
+    def _move_together(self, weights: list[Tensor], share: Tensor) -> None:
+        """All averages in one kernel."""
+        from torchcno.training import averaging_kernels
+
+        sides = [[_as_real(t) for t in some] for some in (self._averages, weights)]
+        places = tuple(tensor.data_ptr() for some in sides for tensor in some)
+        if places != self._places:  # new, or loaded from elsewhere
+            self._table, self._places = averaging_kernels.make_table(*sides), places
+        averaging_kernels.move_averages(self._table, share)
+
+
+def _lie_alike(average: Tensor, weight: Tensor) -> bool:
+    """Whether there is a kernel for both: float32 on CUDA, each its memory's only content."""
+    both = (average, weight)
+    return (
+        _HAS_TRITON
+        and average.stride() == weight.stride()
+        and all(
+            tensor.is_cuda
+            and tensor.dtype in (torch.float32, torch.complex64)
+            and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+            for tensor in both
+        )
+    )
+
+
+def _as_real(tensor: Tensor) -> Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def tracking_norms(model: nn.Module) -> list[_BatchNorm]:

@@ -54,6 +54,8 @@ class Crew:
             group = [run for run in waiting if run.position == behind]
             self.group = group if self.is_shared else group[:1]
             self.train_epoch(stopping)
+            for run in self.group:
+                run.draw_ahead()
             for run, epoch in self.close_epoch():
                 if on_epoch is not None and fabric.is_global_zero:
                     on_epoch(run.number, epoch)

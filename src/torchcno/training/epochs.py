@@ -78,6 +78,16 @@ class EpochPlan:
         return tuple(table.index_select(0, row)[0] for table in tables)
 
 
+@dataclass(frozen=True)
+class Draws:
+    """What the steps of an epoch read, but for the batches, on the host: see `EpochPlan`."""
+
+    epoch: int  # 0, 1, …
+    rates: Float[Tensor, " step"]
+    shares: Float[Tensor, " step"]
+    moves: Int[Tensor, "step number"]
+
+
 @dataclass
 class TrainingRun:
     """One network's training: what stays the same, and the `state` that changes."""
@@ -99,9 +109,14 @@ class TrainingRun:
     plan: EpochPlan | None = None  # of the current epoch
     step: Callable[[], None] | None = None  # does the next step of the plan
     modes: Hashable = None  # of the network's modules in the current epoch
+    drawn: Draws | None = None  # for the next epoch, or the current one
+    modules: list[nn.Module] = field(init=False)  # of the network
     saved: float = field(default_factory=time.monotonic)  # time of the last checkpoint
     timed: float = field(default_factory=time.monotonic)  # the epoch's seconds count up to here
     together: int = 1  # how many runs share the time
+
+    def __post_init__(self) -> None:
+        self.modules = list(self.state.model.modules())
 
     @property
     def finished(self) -> bool:
@@ -171,37 +186,57 @@ class TrainingRun:
         self.make_plan()
         if progress.epoch == self.frozen_from and progress.batch == 0:
             self.recalibrate(state.model)
-        state.model.train()
-        if progress.epoch >= self.frozen_from:
-            hold_statistics(state.model)
-        self.modes = training_modes(state.model)
+        if training_modes(self.modules) != self.modes:  # as the last epoch left them they stay
+            state.model.train()
+            if progress.epoch >= self.frozen_from:
+                hold_statistics(state.model)
+            self.modes = training_modes(self.modules)
 
     def make_plan(self) -> None:
         """Draw what the steps of this epoch read, in the place of what those of the last read."""
-        state, size, steps = self.state, self.recipe.batch_size, self.steps_per_epoch
-        epoch, space = state.progress.epoch, self.train.inputs.shape[2:]
-        generator = Generator().manual_seed(_seed(self.seed, epoch, ORDER))
-        batches = self.train.draw(generator, steps, size)
-        draw = select(AUGMENTATIONS, self.recipe.augmentation, "augmentation")
+        state, steps, fabric = self.state, self.steps_per_epoch, self.fabric
+        epoch = state.progress.epoch
+        batches = self.train.draw(
+            Generator().manual_seed(_seed(self.seed, epoch, ORDER)), steps, self.recipe.batch_size
+        )
+        if self.drawn is None or self.drawn.epoch != epoch:
+            self.drawn = self.draw(epoch)
+        tensors = {
+            "batches": batches[:, fabric.global_rank :: fabric.world_size],
+            "rates": self.drawn.rates,
+            "shares": self.drawn.shares,
+            "moves": self.drawn.moves,
+            "position": torch.tensor([state.progress.batch]),
+        }
+        if self.plan is None:
+            empty = {name: torch.empty_like(t, device=fabric.device) for name, t in tensors.items()}
+            self.plan = EpochPlan(**empty)
+        for name, tensor in tensors.items():
+            getattr(self.plan, name).copy_(tensor, non_blocking=True)
+
+    def draw(self, epoch: int) -> Draws:
+        """What the steps of an epoch read beside its batches, by the number of the epoch alone."""
+        steps, space = self.steps_per_epoch, self.train.inputs.shape[2:]
+        symmetry = select(AUGMENTATIONS, self.recipe.augmentation, "augmentation")
         moves: list[list[int]] = [[] for _ in range(steps)]
-        if draw is not None:
+        if symmetry is not None:
             for step in range(steps):
                 random = Generator().manual_seed(_seed(self.seed, epoch, SYMMETRY, step))
-                moves[step] = list(chain(*draw(space, self.train.channels, random)))
-        average, before = state.average, epoch * steps
+                moves[step] = list(chain(*symmetry(space, self.train.channels, random)))
+        average, before = self.state.average, epoch * steps
         shares = [average.share(before + step + 1) if average else 0.0 for step in range(steps)]
-        drawn = EpochPlan(
-            batches=batches[:, self.fabric.global_rank :: self.fabric.world_size],
-            rates=torch.tensor(list(map(self.rate, range(steps))), dtype=torch.float64),
+        return Draws(
+            epoch=epoch,
+            rates=torch.tensor([self.rate(epoch, i) for i in range(steps)], dtype=torch.float64),
             shares=torch.tensor(shares, dtype=torch.float64),
             moves=torch.tensor(moves, dtype=torch.int64),
-            position=torch.tensor([state.progress.batch]),
         )
-        tensors = {name: t.to(self.fabric.device) for name, t in vars(drawn).items()}
-        if self.plan is None:
-            self.plan = EpochPlan(**tensors)
-        for name, tensor in tensors.items():
-            getattr(self.plan, name).copy_(tensor)
+
+    def draw_ahead(self) -> None:
+        """Draw for the next epoch, while the device is at work on the steps of this one."""
+        following = self.state.progress.epoch + 1
+        if following < self.recipe.epochs:
+            self.drawn = self.draw(following)
 
     def advance(self, step: Step, weights: list[Tensor]) -> None:
         """One step on the next batch of the plan, moved by its symmetry."""
@@ -216,10 +251,9 @@ class TrainingRun:
             state.average.update(weights, share if share.is_cuda else float(share))
         plan.position += 1
 
-    def rate(self, batch: int) -> float:
-        """The learning rate in the middle of a step of this epoch."""
-        time = self.state.progress.epoch + (batch + 0.5) / self.steps_per_epoch
-        return learning_rate(self.recipe, time)
+    def rate(self, epoch: int, batch: int) -> float:
+        """The learning rate in the middle of a step."""
+        return learning_rate(self.recipe, epoch + (batch + 0.5) / self.steps_per_epoch)
 
     def count_seconds(self) -> None:
         """Count the time up to now as the current epoch's: of those at work at once, a share."""
@@ -254,7 +288,7 @@ class TrainingRun:
         self.count_seconds()
         row = Epoch(
             epoch=number,
-            learning_rate=self.rate(self.steps_per_epoch - 1),
+            learning_rate=self.rate(progress.epoch, self.steps_per_epoch - 1),
             train_loss=loss,
             validation_error=error,
             best_validation_error=progress.best_error,

@@ -1,5 +1,6 @@
 """What training makes small. Every loss is a function of (prediction, target) of a batch."""
 
+import importlib.util
 from collections.abc import Callable
 from math import sqrt
 
@@ -11,12 +12,30 @@ from torchcno.metrics import relative_l2
 
 Fields = Float[Tensor, "batch channel *space"]
 
+_HAS_TRITON = importlib.util.find_spec("triton") is not None
 GRADIENT_WEIGHT = 0.1  # γ of `weighted_l2_loss`
 
 
 def relative_l1_loss(prediction: Fields, target: Fields) -> Float[Tensor, ""]:
     """Σ_i ‖p_i − v_i‖₁ / Σ_i ‖v_i‖₁: the batch's L¹ error over the batch's L¹ norm."""
+    if _has_kernels(prediction, target):
+        from torchcno.training import loss_kernels
+
+        return loss_kernels.relative_l1(prediction, target)
     return (prediction - target).abs().mean() / _over_processes(target.abs().mean())
+
+
+def _has_kernels(prediction: Tensor, target: Tensor) -> bool:
+    """Whether Triton programs have `relative_l1_loss`: for whole batches in float32 on CUDA."""
+    return (
+        _HAS_TRITON
+        and prediction.is_cuda
+        and target.is_cuda
+        and prediction.dtype == target.dtype == torch.float32
+        and prediction.shape == target.shape
+        and not target.requires_grad
+        and not _in_processes()
+    )
 
 
 def channel_l1_loss(prediction: Fields, target: Fields) -> Float[Tensor, ""]:
@@ -52,10 +71,14 @@ def _over_processes(norm: Tensor) -> Tensor:
 
     The norm is the whole batch's: by that of its share, a process would follow another loss.
     """
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    if _in_processes():
         torch.distributed.all_reduce(norm)
         norm = norm / torch.distributed.get_world_size()
     return norm
+
+
+def _in_processes() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def _central_differences(v: Fields) -> Tensor:

@@ -6,6 +6,7 @@ PyTorch's own, from 2.9 on, takes matrices only and leaves kernels and biases to
 import importlib.util
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.optim import Optimizer
 
+from torchcno.operators import side_by_side
 from torchcno.training.adamw import move_by_adamw
 
 MOMENTUM = 0.95  # μ
@@ -48,19 +50,22 @@ class Muon(Optimizer):
         ]
         defaults = {"lr": lr, "weight_decay": weight_decay, "capturable": capturable}
         super().__init__([group for group in groups if group["params"]], defaults)
+        self.loss_factor = 1.0  # gradients are those of the loss times this, a power of two
         self._places: tuple[int, ...] = ()  # of the tensors that `_frames` are made for
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """One step; a CUDA graph can hold it if `lr` is a tensor on the device."""
-        for group in self.param_groups:
-            weights = [w for w in group["params"] if w.grad is not None]
-            if not group["matrices"]:
-                move_by_adamw(self, weights, group)
-            elif all(map(_is_fused, weights)) and isinstance(group["lr"], Tensor):
-                self._move_together(weights, group)
-            else:
-                self._move_alike(weights, group)
+        side_by_side([partial(self._move, group) for group in self.param_groups])
+
+    def _move(self, group: dict[str, Any]) -> None:
+        weights = [w for w in group["params"] if w.grad is not None]
+        if not group["matrices"]:
+            move_by_adamw(self, weights, group, self.loss_factor)
+        elif all(map(_is_fused, weights)) and isinstance(group["lr"], Tensor):
+            self._move_together(weights, group)
+        else:
+            self._move_alike(weights, group)
 
     def _move_together(self, weights: list[Tensor], group: dict[str, Any]) -> None:
         """All matrices in a few kernels, with products of float16."""
@@ -75,7 +80,7 @@ class Muon(Optimizer):
             self._places = places
         torch._foreach_copy_(self._copies, _gradients(weights))
         for frame in self._frames:
-            muon_kernels.average_and_look_ahead(frame, MOMENTUM)
+            muon_kernels.average_and_look_ahead(frame, MOMENTUM, self.loss_factor)
             directions = _iterate(frame.x)
             muon_kernels.move(frame, directions, group["lr"], group["weight_decay"], LENGTH)
 
@@ -87,6 +92,8 @@ class Muon(Optimizer):
         for same in alike.values():
             averages = [self._average(weight) for weight in same]
             gradients = _gradients(same)
+            if self.loss_factor != 1:
+                gradients = list(torch._foreach_div(gradients, self.loss_factor))
             torch._foreach_lerp_(averages, gradients, 1 - MOMENTUM)
             ahead = torch._foreach_lerp(gradients, averages, MOMENTUM)
             directions = orthogonalized(torch.stack([a.flatten(1) for a in ahead]))

@@ -65,13 +65,16 @@ def make_frames(
     return frames
 
 
-def average_and_look_ahead(frame: Frame, momentum: float) -> None:
-    """M ← μM + (1 − μ)G, and X = (μM + (1 − μ)G) / ‖…‖ for every matrix of the frame."""
+def average_and_look_ahead(frame: Frame, momentum: float, factor: float = 1.0) -> None:
+    """M ← μM + (1 − μ)G, and X = (μM + (1 − μ)G) / ‖…‖ for every matrix of the frame.
+
+    What is read as gradients is `factor` times G.
+    """
     grid = frame.squares.shape
     tables = (frame.addresses, frame.sizes, frame.squares)
-    _average[grid](*tables, momentum, len(frame.members), grid[1], BLOCK=BLOCK)
+    _average[grid](*tables, momentum, 1 / factor, len(frame.members), grid[1], BLOCK=BLOCK)
     _look_ahead[grid](
-        *tables, frame.x, momentum, len(frame.members), grid[1], *frame.x.shape[1:],
+        *tables, frame.x, momentum, 1 / factor, len(frame.members), grid[1], *frame.x.shape[1:],
         BLOCK=BLOCK, ROWS=triton.next_power_of_2(grid[1]),
     )  # fmt: skip
 
@@ -91,7 +94,9 @@ def _matrix(addresses, kind: tl.constexpr, i, count):
 
 
 @triton.jit
-def _average(addresses, sizes, squares, momentum, count, most_rows, BLOCK: tl.constexpr):
+def _average(
+    addresses, sizes, squares, momentum, inverse, count, most_rows, BLOCK: tl.constexpr
+):  # fmt: skip
     """A row of M ← M + (1 − μ)(G − M), and the sum of squares of G + μ(M − G)."""
     i, row = tl.program_id(0), tl.program_id(1)
     m, n = tl.load(sizes + i), tl.load(sizes + count + i)
@@ -101,7 +106,7 @@ def _average(addresses, sizes, squares, momentum, count, most_rows, BLOCK: tl.co
         total = tl.zeros((BLOCK,), tl.float32)
         for start in range(0, n, BLOCK):
             column = start + tl.arange(0, BLOCK)
-            G = tl.load(gradients + column, mask=column < n, other=0.0)
+            G = tl.load(gradients + column, mask=column < n, other=0.0) * inverse
             M = tl.load(averages + column, mask=column < n, other=0.0)
             M += (1 - momentum) * (G - M)
             tl.store(averages + column, M, mask=column < n)
@@ -112,7 +117,7 @@ def _average(addresses, sizes, squares, momentum, count, most_rows, BLOCK: tl.co
 
 @triton.jit
 def _look_ahead(
-    addresses, sizes, squares, x, momentum, count, most_rows, X_ROWS, X_COLUMNS,
+    addresses, sizes, squares, x, momentum, inverse, count, most_rows, X_ROWS, X_COLUMNS,
     BLOCK: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """A row of X = (G + μ(M − G)) / ‖G + μ(M − G)‖; zero where that is zero."""
@@ -127,7 +132,7 @@ def _look_ahead(
         x += i.to(tl.int64) * X_ROWS * X_COLUMNS
         for start in range(0, n, BLOCK):
             column = start + tl.arange(0, BLOCK)
-            G = tl.load(gradients + column, mask=column < n, other=0.0)
+            G = tl.load(gradients + column, mask=column < n, other=0.0) * inverse
             M = tl.load(averages + column, mask=column < n, other=0.0)
             ahead = (G + momentum * (M - G)) / norm
             at = tl.where(m > n, column * X_COLUMNS + row, row * X_COLUMNS + column)

@@ -51,6 +51,18 @@ def leave_compiler_out() -> None:
             plain.__dict__.setdefault("__dynamo_disable", plain)
 
 
+def take_scaled(optimizer: Optimizer, loss_factor: float) -> bool:
+    """Have an optimiser divide gradients by `loss_factor` as it reads them; False: it cannot.
+
+    A pass over all gradients less.
+    """
+    own = getattr(optimizer, "optimizer", optimizer)  # Lightning puts one of its own around it
+    if not isinstance(own, FusedAdamW | Muon):
+        return False
+    own.loss_factor = loss_factor
+    return True
+
+
 def set_rate(optimizer: Optimizer, rate: Tensor) -> None:
     """Take `rate` from the next step on; nothing waits for the device where it is read there."""
     for group in optimizer.param_groups:

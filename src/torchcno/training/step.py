@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from torchcno.capture import capturing, reason
 from torchcno.metrics import filled
 from torchcno.operators import aside
+from torchcno.training.optimizers import take_scaled
 
 T = TypeVar("T")
 # (outputs, targets) of a batch -> its loss
@@ -42,13 +43,14 @@ def eager_step(
     Gradients are made of `loss_factor` times the loss and divided by it in the end, which is exact
     for a power of two. Where one has left the range by then, weights are no numbers from then on.
     """
+    divides = take_scaled(optimizer, loss_factor)
 
     def step(inputs: Any, targets: Tensor, *counts: Tensor) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
         with around(model):
             loss = loss_fn(filled(model(inputs), *counts), filled(targets, *counts))
             (loss if loss_factor == 1 else loss_factor * loss).backward()
-        if loss_factor != 1:
+        if loss_factor != 1 and not divides:
             gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
             torch._foreach_mul_(gradients, 1 / loss_factor)
         optimizer.step()
@@ -79,7 +81,7 @@ def graphed_step(
     captured = graphed(
         lambda: eager(*read[shape[0]]),
         lambda: trained_tensors(model, optimizer),
-        lambda: (shape[0], training_modes(model)),
+        lambda: (shape[0], training_modes(model.modules())),
     )
 
     def step(*batch: Tensor) -> Tensor:
@@ -131,9 +133,9 @@ def graphed(
     return run
 
 
-def training_modes(model: nn.Module) -> tuple[bool, ...]:
+def training_modes(modules: Iterable[nn.Module]) -> tuple[bool, ...]:
     """Which modules are in training mode: batch norm's may be its own."""
-    return tuple(module.training for module in model.modules())
+    return tuple(module.training for module in modules)
 
 
 def trained_tensors(model: nn.Module, optimizer: Optimizer) -> Iterator[Tensor]:

@@ -159,7 +159,7 @@ def _launch_backward(
     parts = torch.empty(2, grid[0], channels, dtype=torch.float32, device=x.device)
     triton_sums.gradient_sums[grid](dy, x, parts, mean, variance, eps, points, tiles, **shape)
     dx, norm = torch.empty_like(x), Normalisation(mean, variance, weight, shift, eps, 1 / points)
-    dshift, dweight = launch_normalisation_backward(dy, dx, x, parts, norm)
+    dshift, dweight, _ = launch_normalisation_backward(dy, dx, x, parts, norm)
     return dx, dweight, dshift
 
 

@@ -1,9 +1,10 @@
-"""The convolution of a block as a step of training wants it: three savings on the same numbers.
+"""The convolution of a block as a step of training wants it: four savings on the same numbers.
 
 - A batch norm that comes next takes the mean of the batch away, and the bias b with it. So b is
   left out, and its gradient is zero: the sum over the batch that would come out as rounding errors,
   for Adam to scale up to whole steps, is not made.
 - In a CUDA graph the gradients of the weights are made beside the chain of the others.
+- The gradient of the field is a convolution with the kernel turned round (`weights.py`).
 - On CUDA a few channels are filled up to a block.
 """
 
@@ -12,7 +13,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
+from torchcno.operators.boundary import BOUNDARIES
 from torchcno.operators.convolution import CONVOLUTIONS, Convolution
 from torchcno.operators.fused import margins
 from torchcno.operators.fused.choice import arithmetic_of
@@ -21,23 +24,44 @@ from torchcno.operators.fused.layout import weight_format
 from torchcno.operators.fused.row_plans import power_of_two
 from torchcno.operators.fused.streams import current_aside, put_aside
 
+FILLED = 8  # channels in half precision that are 16 bytes; fewer are filled up with zeros
+
 
 def convolve(x: Tensor, convolution: Convolution, with_bias: bool = True) -> Tensor:
     """K x, or K x − b, where the caller has another use for b."""
     beside = current_aside()
-    x, margin = _extended(x, convolution)
-    weight: Tensor = convolution.weight
     bias: Tensor | None = convolution.bias if with_bias else None
-    if beside is not None:
-        if torch.is_autocast_enabled("cuda"):
-            weight = beside.rounded(weight, torch.get_autocast_dtype("cuda"))
-        weight, bias = weight.detach(), None if bias is None else bias.detach()
-    y = _convolve_filled(x, weight, bias, margin)
-    if beside is not None:
-        # With the weight among its inputs it has a gradient, also where x has none.
-        how = (margin, with_bias, beside, convolution.weight)
-        y = _GradientsAside.apply(y, x.detach(), convolution, *how)
-    return y
+    if beside is None:
+        x, margin = _extended(x, convolution)
+        return _convolve_filled(x, convolution.weight, bias, margin)
+    own: Tensor = convolution.weight
+    half = torch.is_autocast_enabled("cuda")
+    dtype = torch.get_autocast_dtype("cuda") if half else own.dtype
+    copies, bias = beside.copies(dtype), None if bias is None else bias.detach()
+    weight = copies.straight[id(own)] if half and id(own) in copies.straight else own.detach()
+    turned = copies.turned.get(id(own))
+    if turned is None or turned.dtype != dtype or not _turns(x, convolution):
+        x, margin = _extended(x, convolution)
+        y = _convolve_filled(x, weight, bias, margin)
+    else:
+        inside = x.to(dtype)
+        with torch.no_grad():
+            x, margin = _extended(inside, convolution)
+        y = _Turning.apply(inside, x, weight, bias, turned, convolution)
+    # With the weight among its inputs it has a gradient, also where x has none.
+    how = (margin, with_bias, beside, own)
+    aside: Tensor = _GradientsAside.apply(y, x.detach(), convolution, *how)
+    return aside
+
+
+def _turns(x: Tensor, convolution: Convolution) -> bool:
+    """Whether the adjoint of K is the same kind of convolution: no field is reflected.
+
+    Few channels, which are filled up, stay with the library's adjoint.
+    """
+    few = min(convolution.weight.shape[:2]) < FILLED
+    reflected = any(BOUNDARIES[name].reflected for name in convolution.boundaries)
+    return x.is_cuda and x.ndim == 4 and not few and not reflected
 
 
 def leave_untouched(y: Tensor, parameter: nn.Parameter) -> Tensor:
@@ -81,14 +105,16 @@ def fill_blocks(
     if not (x.is_cuda and weight.ndim == 4):
         return x, weight, bias
     half = x.dtype.itemsize == 2 or torch.is_autocast_enabled("cuda")
-    block = 8 if half else 4
+    block = FILLED if half else FILLED // 2
     more_out, more_in = (max(0, block - channels) for channels in weight.shape[:2])
-    if more_in or more_out:
-        memory_format = weight_format(weight)
+    memory_format = weight_format(weight)
+    if more_in:
         x = F.pad(x, (0, 0, 0, 0, 0, more_in)).contiguous(memory_format=memory_format)
+    if more_in or more_out:
         weight = F.pad(weight, (0, 0, 0, 0, 0, more_in, 0, more_out))
         weight = weight.contiguous(memory_format=memory_format)
-        bias = None if bias is None else F.pad(bias, (0, more_out))
+    if more_out and bias is not None:
+        bias = F.pad(bias, (0, more_out))
     return x, weight, bias
 
 
@@ -106,6 +132,26 @@ class _ZeroGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
         return dy, torch.zeros_like(ctx.saved_tensors[0])
+
+
+class _Turning(torch.autograd.Function):
+    """K x of x with its margins; the gradient for x is the convolution with K turned round."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, extended: Tensor, *given: Any) -> Tensor:
+        weight, bias, turned, convolution = given
+        ctx.save_for_backward(turned)
+        ctx.convolution = convolution
+        margin = 0 if extended.shape != x.shape else weight.shape[-1] // 2
+        return CONVOLUTIONS[weight.ndim - 2](extended, weight, bias, padding=margin)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        (turned,) = ctx.saved_tensors
+        dy, margin = _extended(dy, ctx.convolution)
+        dx = CONVOLUTIONS[turned.ndim - 2](dy, turned, padding=margin)
+        return dx, *[None] * 5
 
 
 class _GradientsAside(torch.autograd.Function):

@@ -379,7 +379,7 @@ def launch_backward(
     sigma: str,
     norm: Normalisation | None = None,
 ) -> tuple[Tensor, ...]:
-    """(dX, db) by a Triton program; with a `norm` (dX, db, dγ), and dβ is db."""
+    """(dX, db) by a Triton program; with a `norm` (dX, db, dγ, dβ), where dβ is db once more."""
     x, bias = x.contiguous(memory_format=memory_format(x)), bias.contiguous()
     dy = dy.contiguous(memory_format=memory_format(x))
     launch = find_launch(x, ups, downs, sigma, norm, backward=True)
@@ -390,11 +390,15 @@ def launch_backward(
     kinds = 1 if norm is None else 2
     sums = torch.empty(kinds, launch.parts, *x.shape[:2], dtype=torch.float32, device=x.device)
     launch.run((dy, x, bias), (dx, sums))
-    if norm is not None and norm.share:
+    if norm is None:
+        return dx, *sums.sum((1, 2)).to(bias.dtype)
+    totals: Iterable[Tensor]
+    if norm.share:
         totals = launch_normalisation_backward(dx, dx, x, sums[:, 0], norm)
     else:
-        totals = sums.sum((1, 2))
-    return dx, *totals.to(bias.dtype)
+        dshift, dweight = sums.sum((1, 2))
+        totals = dshift, dweight, dshift
+    return dx, *(total.to(bias.dtype) for total in totals)
 
 
 PROGRAMS = 256  # among which the points of a batch are divided: about two a multiprocessor
@@ -412,10 +416,11 @@ def rows_of_a_program(rows: int, columns: int) -> tuple[int, int]:
 def launch_normalisation_backward(
     g: Tensor, dx: Tensor, x: Tensor, sums: Tensor, norm: Normalisation
 ) -> Tensor:
-    """Fill dX from the gradient G of what leaves `norm`; (dβ, dγ) from parts of them, (2, part, C).
+    """Fill dX from the gradient G of what leaves `norm`; (dβ, dγ, dβ) from parts, (2, part, C).
 
     Every program adds up the parts of its channels by itself, which is a kernel less. dX may take
-    the place of G.
+    the place of G. Two parameters that have dβ as their gradient get one each: autograd copies what
+    it is given twice.
     """
     from torchcno.operators.fused import triton_sums
 
@@ -423,7 +428,7 @@ def launch_normalisation_backward(
     (batch, channels), points, last = x.shape[:2], math.prod(x.shape[2:]), _is_last(x)
     rows, columns = (batch * points, channels) if last else (batch * channels, points)
     row_block, column_block = rows_of_a_program(rows, columns)
-    totals = sums.new_empty(2, channels)
+    totals = sums.new_empty(3, channels)
     triton_sums.normalisation_backward[(-(-rows // row_block), -(-columns // column_block))](
         g, dx, x, sums, totals, mean, variance, weight, eps, norm.share, rows, columns,
         sums.shape[1],

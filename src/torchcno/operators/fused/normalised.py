@@ -65,10 +65,10 @@ class _NormalisedActivation(torch.autograd.Function):
         # To be differentiated again: by operations that can be. So also where the arithmetic has
         # changed since, and planes that fitted on chip do not.
         if torch.is_grad_enabled() or not choice.fits_on_chip(x, *matrices_and_sigma[:2]):
-            dx, dbias, dweight = _dense_backward(*given)
+            gradients = _dense_backward(*given)
         else:
-            dx, dbias, dweight = kernels.or_dense(kernels.launch_backward, _dense_backward, *given)
-        return dx, dbias, dweight, dbias, *[None] * 7
+            gradients = kernels.or_dense(kernels.launch_backward, _dense_backward, *given)
+        return *gradients, *[None] * 7
 
 
 def _dense(
@@ -94,5 +94,5 @@ def _dense_backward(
     def forward(x: Tensor, bias: Tensor, weight: Tensor) -> Tensor:
         return _dense(x, bias, ups, downs, sigma, norm._replace(weight=weight))
 
-    gradients: tuple[Tensor, ...] = torch.func.vjp(forward, x, bias, norm.weight)[1](dy)
-    return gradients
+    dx, dbias, dweight = torch.func.vjp(forward, x, bias, norm.weight)[1](dy)
+    return dx, dbias, dweight, dbias

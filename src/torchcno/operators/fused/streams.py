@@ -15,11 +15,16 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from torchcno.operators.fused.weights import Copies, copy_weights
+
 T = TypeVar("T")
 STREAMS = 32  # that PyTorch has of one priority: it gives them out in turn
 # For gradients of weights, which fill a device only together. One stream of them alone comes to its
 # end long after the chain of a step does.
 SIDES = 3
+CHAIN = (
+    -1
+)  # priority of the chain, and of branches from it: what is put aside takes what they leave
 
 
 @dataclass
@@ -30,28 +35,23 @@ class Aside:
     """
 
     streams: Sequence[torch.cuda.Stream]  # none: everything stays in its order
-    weights: Sequence[Tensor]  # of convolutions, which are rounded together
+    weights: Sequence[Tensor]  # of convolutions, which are copied together
     gradients: list[tuple[nn.Parameter, Tensor]] = field(default_factory=list)
     untouched: list[nn.Parameter] = field(default_factory=list)  # whose gradient is zero
     counted: list[Tensor] = field(default_factory=list)  # to which one is added
     told: list[tuple[Tensor, Tensor, float]] = field(default_factory=list)  # a, b, c: a ← a + cb
-    _rounded: dict[int, Tensor] = field(default_factory=dict)
+    _copies: Copies | None = None
     _turns: Iterator[int] = field(default_factory=count)
 
     def next_stream(self) -> torch.cuda.Stream | None:
         """The stream whose turn it is."""
         return self.streams[next(self._turns) % len(self.streams)] if self.streams else None
 
-    def rounded(self, weight: Tensor, dtype: torch.dtype) -> Tensor:
-        """`weight` as `dtype`; the first call rounds all weights."""
-        if not self._rounded and self.weights:
-            # As they lie: all go by one kernel.
-            halves = [torch.empty_like(w, dtype=dtype) for w in self.weights]
-            with torch.no_grad():
-                torch._foreach_copy_(halves, list(self.weights))
-            self._rounded = {id(w): half for w, half in zip(self.weights, halves, strict=True)}
-        known = self._rounded.get(id(weight))
-        return weight.to(dtype) if known is None or known.dtype != dtype else known
+    def copies(self, dtype: torch.dtype) -> Copies:
+        """The weights as `dtype`, and turned; the first call of a step copies all of them."""
+        if self._copies is None:
+            self._copies = copy_weights(self.weights, dtype)
+        return self._copies
 
     @torch.no_grad()
     def close(self) -> None:
@@ -105,10 +105,11 @@ def side_by_side(works: Sequence[Callable[[], T]]) -> list[T]:
     """What comes of pieces of work that know nothing of each other.
 
     In a graph each has streams of its own, from here and back to here: also for its branches, and
-    for what it puts aside. Two that shared one would wait for each other. Elsewhere they are done
-    in their order.
+    for what it puts aside. Two that shared one would wait for each other. Elsewhere, and within
+    such a piece of work, they are done in their order.
     """
-    if len(works) == 1 or not torch.cuda.is_current_stream_capturing():
+    capturing = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    if len(works) == 1 or _LANE.get() is not None or not capturing:
         return [work() for work in works]
     here, lanes, results = torch.cuda.current_stream(), _make_lanes(len(works)), []
     for number, work in enumerate(works):
@@ -141,7 +142,7 @@ class Branch:
     """
 
     def __init__(self, x: Tensor, *layers: Callable[[Tensor], Tensor]) -> None:
-        self._stream = _forked() if is_captured(x) else None
+        self._stream = _forked(CHAIN) if is_captured(x) else None
         with put_aside(self._stream, x):
             for layer in layers:
                 x = layer(x)
@@ -165,7 +166,7 @@ def aside(model: nn.Module) -> Iterator[None]:
     """
     capturing = torch.cuda.is_current_stream_capturing()
     weights = [w for w in model.parameters() if w.ndim > 2 and w.is_floating_point()]
-    beside = Aside([_forked() for _ in range(SIDES if capturing else 0)], weights)
+    beside = Aside([_forked(0) for _ in range(SIDES if capturing else 0)], weights)
     token = _ASIDE.set(beside)
     try:
         yield
@@ -224,9 +225,9 @@ def _apart(entries: Sequence[tuple[Tensor, ...]]) -> list[list[tuple[Tensor, ...
     return rounds
 
 
-def _forked() -> torch.cuda.Stream:
+def _forked(priority: int) -> torch.cuda.Stream:
     """A stream that goes on from here."""
     lane = _LANE.get()
-    stream = torch.cuda.Stream() if lane is None else lane.next_side()
+    stream = torch.cuda.Stream(priority=priority) if lane is None else lane.next_side()
     stream.wait_stream(torch.cuda.current_stream())
     return stream

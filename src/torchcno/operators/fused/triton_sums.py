@@ -125,7 +125,8 @@ def normalisation_backward(
 ):  # fmt: skip
     """dX = γ / √(v + ε) (G − (dβ + X̂ dγ) / n); `share` is 1/n, and dX may take the place of G.
 
-    `sums` are BATCH parts of dβ and dγ, (2, BATCH, C), and `totals` become dβ and dγ.
+    `sums` are BATCH parts of dβ and dγ, (2, BATCH, C), and `totals` become dβ, dγ, and dβ
+    once more.
     Fields are matrices: (point, channel) with channels last, else (plane, point).
     """
     row = tl.program_id(0) * RB + tl.arange(0, RB)
@@ -149,6 +150,7 @@ def normalisation_backward(
         scale += tl.sum(tl.load(part + BATCH * C, mask=there, other=0.0), axis=0)
     tl.store(totals + c, shift, mask=inside & first)
     tl.store(totals + C + c, scale, mask=inside & first)
+    tl.store(totals + 2 * C + c, shift, mask=inside & first)
     mu = tl.load(mean + c, mask=inside, other=0.0)
     inverse = tl.rsqrt(tl.load(variance + c, mask=inside, other=1.0) + eps)
     factor = tl.load(weight + c, mask=inside, other=0.0) * inverse
