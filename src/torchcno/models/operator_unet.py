@@ -79,7 +79,7 @@ class Residual(nn.Module):
 
     def _compute(self, v: Tensor, first: Modulation | None, second: Modulation | None) -> Tensor:
         inner = compose(v, self.convolution1, self.norm1, self.activation, first)
-        return v + compose(inner, self.convolution2, self.norm2, modulation=second)
+        return compose(inner, self.convolution2, self.norm2, modulation=second, plus=v)
 
 
 class Residuals(nn.Sequential):

@@ -20,18 +20,19 @@ def compose(
     norm: nn.Module = NOTHING,
     Σ: nn.Module = NOTHING,
     modulation: Modulation | None = None,
+    plus: Float[Tensor, "batch out_channel *out_space"] | None = None,
 ) -> Float[Tensor, "batch out_channel *out_space"]:
-    """Σ(norm(K v)): by its parts where `why_in_parts` has a reason, else in fewer passes.
+    """Σ(norm(K v)) + plus: by its parts where `why_in_parts` has a reason, else in fewer passes.
 
     With a modulation, Σ((1 + scale) norm(K v) + shift).
     """
     if why_in_parts(K, norm, Σ) is None:
-        return compute(v, K, norm, Σ, modulation)
+        return compute(v, K, norm, Σ, modulation, plus)
     v = K(v)
     v = norm(v)
     v = modulate(v, modulation)
     y: Tensor = Σ(v)
-    return y
+    return y if plus is None else y + plus
 
 
 class Block(nn.Module):

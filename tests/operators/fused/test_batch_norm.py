@@ -61,16 +61,27 @@ def fields(shape: tuple[int, ...], mean: float, device: str = "cpu") -> tuple[Te
 
 
 def results(way, norm: nn.BatchNorm2d, x: Tensor, dy: Tensor) -> list[Tensor]:
-    x = x.detach().requires_grad_()
-    y = way(x, norm)
-    return [y, *torch.autograd.grad(y, [x, *norm.parameters()], dy.to(y)), *norm.buffers()]
+    """What comes of x in training, and of x with a field beside it and with statistics held."""
+    x, plus = x.detach().requires_grad_(), dy.detach().to(x).requires_grad_()
+    norm.train()
+    y = way(x, norm, None)
+    found = [y, *torch.autograd.grad(y, [x, *norm.parameters()], dy.to(y)), *norm.buffers()]
+    for training in (True, False):
+        norm.train(training)
+        y = way(x, norm, plus)
+        found += [y, *torch.autograd.grad(y, [x, plus, *norm.parameters()], dy.to(y))]
+    return found
+
+
+def by_pytorch(x: Tensor, norm: nn.BatchNorm2d, plus: Tensor | None) -> Tensor:
+    return norm(x) if plus is None else norm(x) + plus
 
 
 def check(shape: tuple[int, ...], mean: float, device: str, dtype: torch.dtype, far: float) -> None:
     x, dy = fields(shape, mean, device)
     x, norm = x.to(dtype), trained(shape[1]).to(device)
     exact = copy.deepcopy(norm).double()
-    expected = results(lambda x, norm: norm(x), exact, x.double(), dy.to(dtype).double())
+    expected = results(by_pytorch, exact, x.double(), dy.to(dtype).double())
     found = results(normalise, norm, x, dy.to(dtype))
     assert found[0].dtype == found[1].dtype == dtype
     for ours, theirs in zip(found, expected, strict=True):

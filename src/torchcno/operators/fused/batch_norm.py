@@ -4,8 +4,9 @@
 
     dβ = Σ G,   dγ = Σ G x̂,   dx = γ / √(v + ε) (G − (dβ + x̂ dγ) / n)
 
-for the gradient G of y, with sums over all n values of a channel. cuDNN's programs do the same, but
-clear a counter each time, and a graph waits longer for that than the programs take on small fields.
+for the gradient G of y, with sums over all n values of a channel; 1/n becomes 0 where μ and v are
+running statistics. cuDNN's programs do the same, but clear a counter each time, and a graph waits
+longer for that than the programs take on small fields.
 """
 
 from typing import Any
@@ -33,8 +34,8 @@ def why_not_by_programs(x: Tensor, norm: nn.Module) -> str | None:
     """Why `normalise` does not take the place of `norm`; None: it does."""
     if not (x.is_cuda and choice.HAS_TRITON and x.dtype in choice.DTYPES):
         return "the programs are for CUDA"
-    if not norm.training:
-        return "statistics that are held are a scale and a shift"
+    if not (norm.training or torch.is_grad_enabled()):
+        return "without gradients it is a scale and a shift"
     if torch.compiler.is_compiling():
         return "a compiler fuses the parts on its own"
     if memory_format(x) != torch.channels_last:
@@ -42,17 +43,23 @@ def why_not_by_programs(x: Tensor, norm: nn.Module) -> str | None:
     return choice.why_not_plain_batch_norm(x, norm)
 
 
-def normalise(x: Tensor, norm: nn.Module) -> Tensor:
-    """norm(x), where `why_not_by_programs` has nothing against it."""
+def normalise(x: Tensor, norm: nn.Module, plus: Tensor | None = None) -> Tensor:
+    """norm(x), and `plus` where it is given; `why_not_by_programs` has nothing against it."""
     if not isinstance(norm, nn.BatchNorm2d):
         raise TypeError(f"{type(norm).__name__} has no program.")
-    mean, variance = find_statistics(x, norm)
-    y: Tensor = _BatchNorm.apply(x, norm.weight, norm.bias, mean, variance, norm.eps)
+    if plus is not None:
+        plus = plus.to(x.dtype).contiguous(memory_format=torch.channels_last)
+    parameters = (norm.weight, norm.bias)
+    y: Tensor = _BatchNorm.apply(x, plus, *parameters, *find_statistics(x, norm), norm.eps)
     return y
 
 
-def find_statistics(x: Tensor, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
-    """Mean and variance of each channel of the batch, which `norm` remembers."""
+def find_statistics(x: Tensor, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor, float]:
+    """μ and v of each channel, and 1/n: of the batch, which `norm` remembers, or held, and 0."""
+    if not norm.training:
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        return norm.running_mean, norm.running_var, 0.0
     counter: Any = norm.num_batches_tracked
     beside = current_aside()
     if beside is None:
@@ -62,7 +69,8 @@ def find_statistics(x: Tensor, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
     mean: Any = norm.running_mean
     variance: Any = norm.running_var
     momentum: Any = norm.momentum
-    return batch_statistics(x.detach(), mean, variance, momentum)
+    share = x.shape[1] / x.numel()
+    return *batch_statistics(x.detach(), mean, variance, momentum), share
 
 
 def batch_statistics(
@@ -108,29 +116,37 @@ def _launch_statistics(
 
 
 class _BatchNorm(torch.autograd.Function):
-    """Y of x, γ, β, μ, v and ε, where μ and v are those of x."""
+    """Y of x, what is added, γ, β, and of μ, v, 1/n and ε."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, *arguments: Any) -> Tensor:
-        weight, shift, mean, variance, eps = arguments
+    def forward(ctx: Any, x: Tensor, plus: Tensor | None, *arguments: Any) -> Tensor:
+        weight, shift, mean, variance, share, eps = arguments
         ctx.save_for_backward(x, weight, shift, mean, variance)
-        ctx.eps = eps
-        y: Tensor = or_dense(_launch_forward, _dense, x, *arguments)
+        ctx.constants, ctx.adds = (share, eps), plus is not None
+        y: Tensor = or_dense(_launch_forward, _dense, x, plus, *arguments)
         return y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        given = (dy, *ctx.saved_tensors, ctx.eps)
+        given = (dy, *ctx.saved_tensors, *ctx.constants)
         # A gradient that is to be differentiated again is made of operations that can be.
         if torch.is_grad_enabled():
             gradients = _dense_backward(*given)
         else:
             gradients = or_dense(_launch_backward, _dense_backward, *given)
-        return *gradients, None, None, None
+        dx, *others = gradients
+        return dx, dy if ctx.adds else None, *others, None, None, None, None
 
 
 def _launch_forward(
-    x: Tensor, weight: Tensor, shift: Tensor, mean: Tensor, variance: Tensor, eps: float
+    x: Tensor,
+    plus: Tensor | None,
+    weight: Tensor,
+    shift: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    share: float,
+    eps: float,
 ) -> Tensor:
     from torchcno.operators.fused import triton_sums
 
@@ -138,7 +154,7 @@ def _launch_forward(
     rows, y = x.numel() // channels, torch.empty_like(x)
     row_block, block = rows_of_a_program(rows, channels)
     triton_sums.normalise[(-(-rows // row_block), -(-channels // block))](
-        x, y, mean, variance, weight, shift, eps, rows, C=channels, RB=row_block, CB=block
+        x, plus, y, mean, variance, weight, shift, eps, rows, C=channels, RB=row_block, CB=block
     )
     return y
 
@@ -150,6 +166,7 @@ def _launch_backward(
     shift: Tensor,
     mean: Tensor,
     variance: Tensor,
+    share: float,
     eps: float,
 ) -> tuple[Tensor, ...]:
     from torchcno.operators.fused import triton_sums
@@ -158,20 +175,28 @@ def _launch_backward(
     channels, points, tiles, grid, shape = _divide(x)
     parts = torch.empty(2, grid[0], channels, dtype=torch.float32, device=x.device)
     triton_sums.gradient_sums[grid](dy, x, parts, mean, variance, eps, points, tiles, **shape)
-    dx, norm = torch.empty_like(x), Normalisation(mean, variance, weight, shift, eps, 1 / points)
+    dx, norm = torch.empty_like(x), Normalisation(mean, variance, weight, shift, eps, share)
     dshift, dweight, _ = launch_normalisation_backward(dy, dx, x, parts, norm)
     return dx, dweight, dshift
 
 
-def _dense(
-    x: Tensor, weight: Tensor, shift: Tensor, mean: Tensor, variance: Tensor, eps: float
-) -> Tensor:
-    return F.batch_norm(x, None, None, weight, shift, training=True, eps=eps)
+def _dense(x: Tensor, plus: Tensor | None, weight: Tensor, shift: Tensor, *how: Any) -> Tensor:
+    mean, variance, share, eps = how
+    y = dense_normalisation(x, Normalisation(mean, variance, weight, shift, eps, share))
+    return y if plus is None else y + plus
+
+
+def dense_normalisation(x: Tensor, norm: Normalisation) -> Tensor:
+    """Batch norm as PyTorch has it; statistics of a batch are made again, for their gradient."""
+    mean, variance, weight, shift, eps, share = norm
+    if share:
+        return F.batch_norm(x, None, None, weight, shift, training=True, eps=eps)
+    return F.batch_norm(x, mean, variance, weight, shift, eps=eps)
 
 
 def _dense_backward(
-    dy: Tensor, x: Tensor, weight: Tensor, shift: Tensor, *statistics: Any
+    dy: Tensor, x: Tensor, weight: Tensor, shift: Tensor, *how: Any
 ) -> tuple[Tensor, ...]:
-    vjp = torch.func.vjp(lambda *given: _dense(*given, *statistics), x, weight, shift)[1]
+    vjp = torch.func.vjp(lambda x, *given: _dense(x, None, *given, *how), x, weight, shift)[1]
     gradients: tuple[Tensor, ...] = vjp(dy)
     return gradients

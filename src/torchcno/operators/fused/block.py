@@ -56,13 +56,16 @@ def compute(
     norm: nn.Module,
     activation: nn.Module,
     modulation: Modulation | None = None,
+    plus: Tensor | None = None,
 ) -> Tensor:
-    """Σ(norm(K x)), modulated before Σ."""
+    """Σ(norm(K x)), modulated before Σ, and `plus` where it is given."""
+    if plus is not None and not (type(activation) is nn.Identity and modulation is None):
+        return compute(x, convolution, norm, activation, modulation) + plus
+    z: Tensor
     if _is_folded(x, convolution, norm, activation, modulation):
         y = convolve_by(x, *fold(convolution, norm), convolution)
-        folded: Tensor = activation(modulate(y, modulation))
-        return folded
-    z: Tensor
+        z = activation(modulate(y, modulation))
+        return z if plus is None else z + plus
     if _activation_adds_bias(x, norm, activation, modulation):
         z = activation(convolve(x, convolution, with_bias=False), convolution.bias)
         return z
@@ -73,9 +76,12 @@ def compute(
         _tell(norm, convolution.bias)
     if why_not_fused(y, norm, activation, modulation) is None:
         return normalise_and_activate(y, norm, activation)
-    y = normalise(y, norm) if why_not_by_programs(y, norm) is None else norm(y)
+    if why_not_by_programs(y, norm) is None:
+        y, plus = normalise(y, norm, plus), None
+    else:
+        y = norm(y)
     z = activation(modulate(y, modulation))
-    return z
+    return z if plus is None else z + plus
 
 
 def _activation_adds_bias(
@@ -98,8 +104,11 @@ def _is_folded(
 ) -> bool:
     """Whether `norm` is a pass of its own that the convolution can do, in a step of training.
 
-    It is where its statistics are held, and no program has norm and activation.
+    It is where its statistics are held, and no program has norm and activation. On CUDA it is not
+    where gradients of weights are made aside: those of folded weights would be waited for.
     """
+    if current_aside() is not None and x.is_cuda and type(norm) is nn.BatchNorm2d:
+        return False
     if not (isinstance(norm, _BatchNorm) and torch.is_grad_enabled()) or norm.training:
         return False
     if norm.running_mean is None or not (convolution.weight.requires_grad or x.requires_grad):

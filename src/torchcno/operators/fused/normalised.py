@@ -15,12 +15,11 @@ activation's program itself leaves dx.
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchcno.operators.activation import Activation
 from torchcno.operators.fused import choice, kernels
-from torchcno.operators.fused.batch_norm import find_statistics
+from torchcno.operators.fused.batch_norm import dense_normalisation, find_statistics
 from torchcno.operators.fused.choice import PerAxis
 from torchcno.operators.fused.kernels import Normalisation
 
@@ -29,12 +28,7 @@ def normalise_and_activate(x: Tensor, norm: nn.Module, activation: nn.Module) ->
     """activation(norm(x)) by one program, where `block.why_not_fused` has nothing against it."""
     if not (isinstance(norm, nn.BatchNorm2d) and isinstance(activation, Activation)):
         raise TypeError(f"{type(norm).__name__} and {type(activation).__name__} have no program.")
-    mean: Any = norm.running_mean
-    variance: Any = norm.running_var
-    share = 0.0
-    if norm.training:
-        mean, variance = find_statistics(x, norm)
-        share = x.shape[1] / x.numel()
+    mean, variance, share = find_statistics(x, norm)
     parameters = (activation.bias, norm.weight, norm.bias)
     matrices = (activation.ups, activation.downs)
     y: Tensor = _NormalisedActivation.apply(
@@ -74,12 +68,7 @@ class _NormalisedActivation(torch.autograd.Function):
 def _dense(
     x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str, norm: Normalisation
 ) -> Tensor:
-    mean, variance, weight, shift, eps, share = norm
-    if share:  # batch norm makes the statistics again, for their gradient
-        x = F.batch_norm(x, None, None, weight, shift, training=True, eps=eps)
-    else:
-        x = F.batch_norm(x, mean, variance, weight, shift, eps=eps)
-    return kernels.dense_activation(x, bias, ups, downs, sigma)
+    return kernels.dense_activation(dense_normalisation(x, norm), bias, ups, downs, sigma)
 
 
 def _dense_backward(

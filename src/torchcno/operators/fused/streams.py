@@ -22,9 +22,7 @@ STREAMS = 32  # that PyTorch has of one priority: it gives them out in turn
 # For gradients of weights, which fill a device only together. One stream of them alone comes to its
 # end long after the chain of a step does.
 SIDES = 3
-CHAIN = (
-    -1
-)  # priority of the chain, and of branches from it: what is put aside takes what they leave
+CHAIN = -1  # priority of the chain and its branches; what is put aside takes what they leave
 
 
 @dataclass

@@ -74,10 +74,10 @@ def join_moments(
 
 @triton.jit
 def normalise(
-    x, y, mean, variance, weight, shift, eps, ROWS,
+    x, plus, y, mean, variance, weight, shift, eps, ROWS,
     C: tl.constexpr, RB: tl.constexpr, CB: tl.constexpr,
 ):  # fmt: skip
-    """Y = γ (X − μ) / √(v + ε) + β for matrices (point, channel)."""
+    """Y = γ (X − μ) / √(v + ε) + β for matrices (point, channel), and `plus` where it is given."""
     row = tl.program_id(0) * RB + tl.arange(0, RB)
     c = tl.program_id(1) * CB + tl.arange(0, CB)
     inside = c < C
@@ -89,6 +89,8 @@ def normalise(
     at = row[:, None].to(tl.int64) * C + c[None, :]
     X = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
     Y = (X - mu[None, :]) * factor[None, :] + beta[None, :]
+    if plus is not None:
+        Y += tl.load(plus + at, mask=mask, other=0.0).to(tl.float32)
     tl.store(y + at, Y.to(y.dtype.element_ty), mask=mask)
 
 
