@@ -1,3 +1,4 @@
+import gc
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
@@ -27,6 +28,13 @@ def fail_twice() -> None:
         raise RuntimeError("nor does what comes after it work")
 
 
+def stand_in_for_cuda(monkeypatch, graph, generator):
+    monkeypatch.setattr(torch.cuda, "graph", graph)
+    monkeypatch.setattr(torch.cuda, "default_generators", (StandIn(), generator))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(device_index=1))
+    monkeypatch.setattr(torch.cuda, "stream", nullcontext)
+
+
 def test_a_capture_that_fails_gives_its_reason_and_frees_the_generator(monkeypatch):
     generator = StandIn()
 
@@ -39,14 +47,32 @@ def test_a_capture_that_fails_gives_its_reason_and_frees_the_generator(monkeypat
         finally:
             raise RuntimeError("capture invalidated")
 
-    monkeypatch.setattr(torch.cuda, "graph", graph)
-    monkeypatch.setattr(torch.cuda, "default_generators", (StandIn(), generator))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(device_index=1))
-    monkeypatch.setattr(torch.cuda, "stream", nullcontext)
+    stand_in_for_cuda(monkeypatch, graph, generator)
     with pytest.raises(RuntimeError, match="invalidated") as failed, capturing(None):
         fail_twice()
     assert str(reason(failed.value)) == "it waits for the device"
     assert not generator.captured
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_python_frees_no_cycles_from_the_begin_to_the_end_of_a_capture(monkeypatch, collects):
+    seen = []
+
+    @contextmanager
+    def graph(_, pool):
+        seen.append(gc.isenabled())
+        yield
+        seen.append(gc.isenabled())
+
+    stand_in_for_cuda(monkeypatch, graph, StandIn())
+    (gc.enable if collects else gc.disable)()
+    try:
+        with capturing(None):
+            seen.append(gc.isenabled())
+        assert gc.isenabled() == collects
+    finally:
+        gc.enable()
+    assert seen == [False] * 3
 
 
 @pytest.mark.gpu

@@ -1,12 +1,11 @@
 """CUDA graphs, captured so that a failure leaves nothing behind."""
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-
-PRIORITY = -1  # of the stream that is captured: above those that are forked with 0
 
 
 @contextmanager
@@ -20,13 +19,27 @@ def capturing(graph: torch.cuda.CUDAGraph, pool: Any = None) -> Iterator[None]:
     """
     here = torch.cuda.current_stream()
     try:
-        stream = torch.cuda.Stream(priority=PRIORITY)
-        with torch.cuda.stream(here), torch.cuda.graph(graph, pool=pool, stream=stream):
+        with torch.cuda.stream(here), _no_collection(), torch.cuda.graph(graph, pool=pool):
             yield
     except BaseException:
         generator = torch.cuda.default_generators[here.device_index]
         generator.graphsafe_set_state(generator.clone_state())  # a clone is in no capture
         raise
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Within the context Python frees no cycles, among which may be an earlier graph.
+
+    To free one is forbidden while another is captured, and ends the capture.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def reason(error: BaseException) -> BaseException:

@@ -141,5 +141,8 @@ def _iterate(x: Float[Tensor, "k m n"]) -> Float[Tensor, "k m n"]:
     a, b, c = COEFFICIENTS
     for _ in range(ITERATIONS):
         square = x @ x.mT
-        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
+        # aI is added to the square: as a summand of the product, x would be copied first.
+        factor = torch.baddbmm(square, square, square, beta=b, alpha=c)
+        factor.diagonal(dim1=1, dim2=2).add_(a)
+        x = factor @ x
     return x

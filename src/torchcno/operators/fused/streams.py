@@ -22,7 +22,6 @@ STREAMS = 32  # that PyTorch has of one priority: it gives them out in turn
 # For gradients of weights, which fill a device only together. One stream of them alone comes to its
 # end long after the chain of a step does.
 SIDES = 3
-CHAIN = -1  # priority of the chain and its branches; what is put aside takes what they leave
 
 
 @dataclass
@@ -140,7 +139,7 @@ class Branch:
     """
 
     def __init__(self, x: Tensor, *layers: Callable[[Tensor], Tensor]) -> None:
-        self._stream = _forked(CHAIN) if is_captured(x) else None
+        self._stream = _forked() if is_captured(x) else None
         with put_aside(self._stream, x):
             for layer in layers:
                 x = layer(x)
@@ -164,7 +163,7 @@ def aside(model: nn.Module) -> Iterator[None]:
     """
     capturing = torch.cuda.is_current_stream_capturing()
     weights = [w for w in model.parameters() if w.ndim > 2 and w.is_floating_point()]
-    beside = Aside([_forked(0) for _ in range(SIDES if capturing else 0)], weights)
+    beside = Aside([_forked() for _ in range(SIDES if capturing else 0)], weights)
     token = _ASIDE.set(beside)
     try:
         yield
@@ -223,9 +222,9 @@ def _apart(entries: Sequence[tuple[Tensor, ...]]) -> list[list[tuple[Tensor, ...
     return rounds
 
 
-def _forked(priority: int) -> torch.cuda.Stream:
+def _forked() -> torch.cuda.Stream:
     """A stream that goes on from here."""
     lane = _LANE.get()
-    stream = torch.cuda.Stream(priority=priority) if lane is None else lane.next_side()
+    stream = torch.cuda.Stream() if lane is None else lane.next_side()
     stream.wait_stream(torch.cuda.current_stream())
     return stream
