@@ -227,9 +227,9 @@ def test_on_a_gpu_windows_are_copied_into_the_place_that_the_graph_reads(path, t
         train_on(network(), fields, val, tmp_path / name, recipe=recipe, hardware=hardware)
     assert_same(tmp_path / "memory", tmp_path / "disk")
     small = replace(recipe, window=12)
-    train_on(network(), train, val, tmp_path / "windows", recipe=small, hardware=hardware)
-    on_cpu = Hardware(accelerator="cpu")
-    train_on(network(), train, val, tmp_path / "cpu", recipe=small, hardware=on_cpu)
-    # Not the weights: a bias before a batch norm has no gradient but rounding, and still moves.
-    for here, there in zip(losses(tmp_path / "windows"), losses(tmp_path / "cpu"), strict=True):
-        assert here == pytest.approx(there, rel=1e-2)
+    # By small steps: at the recipe's, a weight's last digit is worth a twentieth of the loss.
+    slow = replace(small, learning_rate=1e-4)
+    for device in ("cuda", "cpu"):
+        on = Hardware(accelerator=device)
+        train_on(network(), train, val, tmp_path / device, recipe=slow, hardware=on)
+    assert losses(tmp_path / "cuda") == pytest.approx(losses(tmp_path / "cpu"), rel=3e-3)

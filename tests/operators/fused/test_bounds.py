@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torchcno.operators.filters import WindowedSinc
-from torchcno.operators.fused import batch_norm, choice, convolution, kernels, row_plans
+from torchcno.operators.fused import batch_norm, choice, convolution, few, kernels, row_plans
 from torchcno.operators.fused.kernels import Normalisation
 from torchcno.operators.resampling import activation_matrices
 
@@ -190,6 +190,15 @@ def test_gradients_of_weights(channels, margin, launched):
     dy = torch.zeros(2, outputs, 9 + 2 * margin, 7 + 2 * margin)
     convolution.by_windows(dy, x, weight, margin)
     assert launched == ["products_with_windows"]
+
+
+@pytest.mark.parametrize("boundaries", [("zero", "periodic"), ("periodic", "zero")])
+@pytest.mark.parametrize(("channels", "program"), [((20, 1), "spread"), ((2, 130), "gather")])
+def test_few_channels(channels, program, boundaries, launched):
+    weight, bias = torch.zeros(*channels, 3, 3).contiguous(memory_format=LAST), torch.zeros(130)
+    x = torch.zeros(2, channels[1], 7, 9)
+    few.launch(x, weight, bias[: channels[0]], boundaries, torch.float16, False)
+    assert launched == [program]
 
 
 def test_a_single_number_too_far_is_seen(launched):

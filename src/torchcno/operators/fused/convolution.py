@@ -5,7 +5,7 @@
   for Adam to scale up to whole steps, is not made.
 - In a CUDA graph the gradients of the weights are made beside the chain of the others.
 - The gradient of the field is a convolution with the kernel turned round (`weights.py`).
-- On CUDA a few channels are filled up to a block.
+- On CUDA a few channels are filled up to a block, and one or two have programs (`few.py`).
 """
 
 from typing import Any
@@ -17,8 +17,9 @@ from torch.autograd.function import once_differentiable
 
 from torchcno.operators.boundary import BOUNDARIES
 from torchcno.operators.convolution import CONVOLUTIONS, Convolution
-from torchcno.operators.fused import margins
+from torchcno.operators.fused import few, margins
 from torchcno.operators.fused.choice import arithmetic_of
+from torchcno.operators.fused.few import FEW
 from torchcno.operators.fused.kernels import PROGRAMS, or_dense
 from torchcno.operators.fused.layout import weight_format
 from torchcno.operators.fused.row_plans import power_of_two
@@ -37,7 +38,11 @@ def convolve(x: Tensor, convolution: Convolution, with_bias: bool = True) -> Ten
     own: Tensor = convolution.weight
     half = torch.is_autocast_enabled("cuda")
     dtype = torch.get_autocast_dtype("cuda") if half else own.dtype
-    copies, bias = beside.copies(dtype), None if bias is None else bias.detach()
+    bias = None if bias is None else bias.detach()
+    if few.has_program(x, own, convolution.boundaries):
+        y = few.convolve_few(x, own.detach(), bias, convolution.boundaries, dtype)
+        return _gradients_aside(y, x, convolution, None, with_bias)
+    copies = beside.copies(dtype)
     weight = copies.straight[id(own)] if half and id(own) in copies.straight else own.detach()
     turned = copies.turned.get(id(own))
     if turned is None or turned.dtype != dtype or not _turns(x, convolution):
@@ -48,9 +53,16 @@ def convolve(x: Tensor, convolution: Convolution, with_bias: bool = True) -> Ten
         with torch.no_grad():
             x, margin = _extended(inside, convolution)
         y = _Turning.apply(inside, x, weight, bias, turned, convolution)
+    return _gradients_aside(y, x, convolution, margin, with_bias)
+
+
+def _gradients_aside(
+    y: Tensor, x: Tensor, convolution: Convolution, margin: int | None, with_bias: bool
+) -> Tensor:
+    """y = K x, whose gradients for K are put aside; without a `margin`, x has none."""
+    how = (margin, with_bias, current_aside())
     # With the weight among its inputs it has a gradient, also where x has none.
-    how = (margin, with_bias, beside, own)
-    aside: Tensor = _GradientsAside.apply(y, x.detach(), convolution, *how)
+    aside: Tensor = _GradientsAside.apply(y, x.detach(), convolution, *how, convolution.weight)
     return aside
 
 
@@ -59,9 +71,9 @@ def _turns(x: Tensor, convolution: Convolution) -> bool:
 
     Few channels, which are filled up, stay with the library's adjoint.
     """
-    few = min(convolution.weight.shape[:2]) < FILLED
+    filled = min(convolution.weight.shape[:2]) < FILLED
     reflected = any(BOUNDARIES[name].reflected for name in convolution.boundaries)
-    return x.is_cuda and x.ndim == 4 and not few and not reflected
+    return x.is_cuda and x.ndim == 4 and not filled and not reflected
 
 
 def leave_untouched(y: Tensor, parameter: nn.Parameter) -> Tensor:
@@ -171,23 +183,39 @@ class _GradientsAside(torch.autograd.Function):
         (x,), (margin, with_bias, beside, _) = ctx.saved_tensors, ctx.how
         weight, bias = ctx.convolution.weight, ctx.convolution.bias
         with put_aside(beside.next_stream(), dy, x):
-            beside.gradients.append((weight, weight_gradient(dy, x.to(dy.dtype), weight, margin)))
+            given = dy, x.to(dy.dtype), margin
+            if margin is None:
+                given = _with_margins_of_few(*given[:2], ctx.convolution)
+            beside.gradients.append((weight, weight_gradient(*given[:2], weight, given[2])))
             if with_bias:
                 sums = dy.sum([0, *range(2, dy.ndim)], dtype=bias.dtype)
                 beside.gradients.append((bias, sums))
         return dy, *[None] * 6
 
 
-FEW = 2  # channels whose gradients are products with windows of them
 POINTS = 64  # that a program multiplies at a time
+
+
+def _with_margins_of_few(
+    dy: Tensor, x: Tensor, convolution: Convolution
+) -> tuple[Tensor, Tensor, int]:
+    """dy and x for `weight_gradient`, and its margin: that of few channels is extended.
+
+    What x_c(p + i) reads beyond an edge, dy_o(q − i) reads beyond the opposite one.
+    """
+    weight = convolution.weight
+    if weight.shape[1] <= FEW:
+        return dy, *_extended(x, convolution)
+    dy, zeros = _extended(dy, convolution)
+    return dy, x, weight.shape[-1] - 1 - zeros
 
 
 def weight_gradient(dy: Tensor, x: Tensor, weight: Tensor, margin: int) -> Tensor:
     """dk of y = K x, with `margin` zeros around x: dk_oci = Σ_n,p dy_nop x_nc(p + i)."""
     dims = weight.ndim - 2
     if dims == 2 and x.is_cuda and min(weight.shape[:2]) <= FEW:
-        few: Tensor = or_dense(by_windows, by_library, dy, x, weight, margin)
-        return few
+        gradient: Tensor = or_dense(by_windows, by_library, dy, x, weight, margin)
+        return gradient
     return by_library(dy, x, weight, margin)
 
 
