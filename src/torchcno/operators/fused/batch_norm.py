@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchcno.operators.fused import choice
 from torchcno.operators.fused.kernels import (
@@ -27,7 +28,9 @@ from torchcno.operators.fused.layout import memory_format
 from torchcno.operators.fused.row_plans import power_of_two
 from torchcno.operators.fused.streams import current_aside
 
-JOINED = 8  # channels whose shares one program joins
+STATISTICS_BLOCK = 32  # channels whose moments a program takes
+JOINED = 64  # shares of the points that are joined at a time
+_counters: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
 def why_not_by_programs(x: Tensor, norm: nn.Module) -> str | None:
@@ -86,10 +89,13 @@ def batch_statistics(
     return found
 
 
-def _divide(x: Tensor) -> tuple[int, int, int, tuple[int, int], dict[str, int]]:
-    """Channels, points, tiles of points, the grid of programs, and the blocks of each."""
+def _divide(x: Tensor, most: int) -> tuple[int, int, int, tuple[int, int], dict[str, int]]:
+    """Channels, points, tiles of points, the grid of programs, and the blocks of each.
+
+    A program has so many channels at most.
+    """
     channels = x.shape[1]
-    points, block = x.numel() // channels, min(power_of_two(channels), 64)
+    points, block = x.numel() // channels, min(power_of_two(channels), most)
     point_block, blocks = 4096 // block, -(-channels // block)
     tiles = -(-points // point_block)
     grid = min(tiles, PROGRAMS // blocks), blocks
@@ -99,20 +105,30 @@ def _divide(x: Tensor) -> tuple[int, int, int, tuple[int, int], dict[str, int]]:
 def _launch_statistics(
     x: Tensor, running_mean: Tensor, running_variance: Tensor, momentum: float
 ) -> tuple[Tensor, Tensor]:
-    """By two Triton programs: shares of the points, and what joins them."""
+    """By a Triton program, over shares of the points."""
     from torchcno.operators.fused import triton_sums
 
-    channels, points, tiles, grid, shape = _divide(x)
+    channels, points, tiles, grid, shape = _divide(x, STATISTICS_BLOCK)
     parts = torch.empty(3, grid[0], channels, dtype=torch.float32, device=x.device)
     mean, variance = (torch.empty_like(running_mean) for _ in range(2))
-    triton_sums.moments[grid](x, parts, points, tiles, **shape)
-    triton_sums.join_moments[(-(-channels // JOINED),)](
-        parts, mean, variance, running_mean, running_variance, momentum, points, grid[0],
-        C=channels, PB=power_of_two(grid[0]), CB=JOINED,
+    triton_sums.moments[grid](
+        x, parts, _find_counter(running_mean, grid[1]), mean, variance, running_mean,
+        running_variance, momentum, points, tiles, **shape, NB=JOINED,
     )  # fmt: skip
     for changed in (running_mean, running_variance):
         torch.autograd.graph.increment_version(changed)  # a program's writes are not seen
     return mean, variance
+
+
+def _find_counter(running_mean: Tensor, blocks: int) -> Tensor:
+    """The zeros with which programs that take these statistics count themselves."""
+    counter = _counters.get(running_mean)
+    if counter is None:
+        counter = torch.zeros(blocks, dtype=torch.int32, device=running_mean.device)
+        if running_mean.is_cuda and torch.cuda.is_current_stream_capturing():
+            return counter  # which a graph has to itself, and clears
+        _counters[running_mean] = counter
+    return counter
 
 
 class _BatchNorm(torch.autograd.Function):
@@ -172,7 +188,7 @@ def _launch_backward(
     from torchcno.operators.fused import triton_sums
 
     dy = dy.contiguous(memory_format=torch.channels_last)
-    channels, points, tiles, grid, shape = _divide(x)
+    channels, points, tiles, grid, shape = _divide(x, 64)
     parts = torch.empty(2, grid[0], channels, dtype=torch.float32, device=x.device)
     triton_sums.gradient_sums[grid](dy, x, parts, mean, variance, eps, points, tiles, **shape)
     dx, norm = torch.empty_like(x), Normalisation(mean, variance, weight, shift, eps, share)

@@ -11,65 +11,79 @@ import triton.language as tl
 
 
 @triton.jit
-def moments(x, parts, POINTS, TILES, C: tl.constexpr, PB: tl.constexpr, CB: tl.constexpr):
-    """Mean, sum of squared deviations and number of a share of the points, for CB channels.
+def _shares(parts, kind: tl.constexpr, start, programs, c, C: tl.constexpr, NB: tl.constexpr):
+    """What NB programs from `start` on left of one kind, past the nearest cache.
 
-    Shares are joined by the formula of Chan et al. (1979), which loses no digits under a large
-    mean:
+    That knows nothing of what other multiprocessors store.
+    """
+    share = start + tl.arange(0, NB)[:, None]
+    mask = (share < programs) & (c < C)[None, :]
+    at = parts + (kind * programs + share) * C + c[None, :]
+    return tl.load(at, mask=mask, other=0.0, cache_modifier=".cg")
+
+
+@triton.jit
+def moments(
+    x, parts, counter, mean, variance, running_mean, running_variance, momentum, POINTS, TILES,
+    C: tl.constexpr, PB: tl.constexpr, CB: tl.constexpr, NB: tl.constexpr,
+):  # fmt: skip
+    """Mean and variance of CB channels, and the running ones moved towards them.
+
+    Every program leaves mean, sum of squared deviations and number of a share of the points, and
+    the one that is the last to do so joins the shares. Two are joined by the formula of Chan et al.
+    (1979), which loses no digits under a large mean:
 
         μ = μ_a + δ n_b / n,   S = S_a + S_b + δ² n_a n_b / n,   δ = μ_b − μ_a
+
+    As in PyTorch, running variances are of a sample (n − 1), and those that normalise are not.
+    `counter` has a zero for each block of channels, before and after.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     c = tl.program_id(1) * CB + tl.arange(0, CB)
-    mean = tl.zeros((CB,), tl.float32)
+    inside = c < C
+    there = tl.zeros((CB,), tl.float32)
     squares = tl.zeros((CB,), tl.float32)
     number = 0.0
     for tile in range(program, TILES, programs):
         p = tile * PB + tl.arange(0, PB)
-        mask = (p[:, None] < POINTS) & (c[None, :] < C)
+        mask = (p[:, None] < POINTS) & inside[None, :]
         values = tl.load(x + p[:, None].to(tl.int64) * C + c[None, :], mask=mask, other=0.0)
         values = values.to(tl.float32)
         count = tl.minimum(POINTS - tile * PB, PB).to(tl.float32)
-        there = tl.sum(values, axis=0) / count
-        away = tl.where(mask, values - there[None, :], 0.0)
+        mu = tl.sum(values, axis=0) / count
+        away = tl.where(mask, values - mu[None, :], 0.0)
         total = number + count
-        further = there - mean
-        mean += further * (count / total)
+        further = mu - there
+        there += further * (count / total)
         squares += tl.sum(away * away, axis=0) + further * further * (number * count / total)
         number = total
     at = parts + program * C + c
-    tl.store(at, mean, mask=c < C)
-    tl.store(at + programs * C, squares, mask=c < C)
-    tl.store(at + 2 * programs * C, tl.zeros((CB,), tl.float32) + number, mask=c < C)
-
-
-@triton.jit
-def join_moments(
-    parts, mean, variance, running_mean, running_variance, momentum, POINTS, PROGRAMS,
-    C: tl.constexpr, PB: tl.constexpr, CB: tl.constexpr,
-):  # fmt: skip
-    """Mean and variance of CB channels from those of PROGRAMS shares, and the running ones moved.
-
-    As in PyTorch, running variances are of a sample (n − 1), and those that normalise are not.
-    """
-    program = tl.arange(0, PB)[:, None]
-    c = tl.program_id(0) * CB + tl.arange(0, CB)
-    mask = (program < PROGRAMS) & (c[None, :] < C)
-    at = parts + program * C + c[None, :]
-    there = tl.load(at, mask=mask, other=0.0)
-    squares = tl.load(at + PROGRAMS * C, mask=mask, other=0.0)
-    number = tl.load(at + 2 * PROGRAMS * C, mask=mask, other=0.0)
-    n = POINTS.to(tl.float32)
-    mu = tl.sum(there * number, axis=0) / n
-    away = there - mu[None, :]
-    total = tl.sum(squares + number * away * away, axis=0)
-    inside = c < C
-    tl.store(mean + c, mu, mask=inside)
-    tl.store(variance + c, total / n, mask=inside)
-    before = tl.load(running_mean + c, mask=inside)
-    tl.store(running_mean + c, before + momentum * (mu - before), mask=inside)
-    before = tl.load(running_variance + c, mask=inside)
-    tl.store(running_variance + c, before + momentum * (total / (n - 1) - before), mask=inside)
+    tl.store(at, there, mask=inside)
+    tl.store(at + programs * C, squares, mask=inside)
+    tl.store(at + 2 * programs * C, tl.zeros((CB,), tl.float32) + number, mask=inside)
+    tl.debug_barrier()  # all of this program is stored before it counts itself
+    before = tl.atomic_add(counter + tl.program_id(1), 1, sem="acq_rel", scope="gpu")
+    if before == programs - 1:
+        tl.store(counter + tl.program_id(1), 0)
+        n = POINTS.to(tl.float32)
+        mu = tl.zeros((CB,), tl.float32)
+        for start in range(0, programs, NB):
+            part = _shares(parts, 0, start, programs, c, C, NB)
+            weight = _shares(parts, 2, start, programs, c, C, NB)
+            mu += tl.sum(part * weight, axis=0) / n
+        total = tl.zeros((CB,), tl.float32)
+        for start in range(0, programs, NB):
+            away = _shares(parts, 0, start, programs, c, C, NB) - mu[None, :]
+            square = _shares(parts, 1, start, programs, c, C, NB)
+            weight = _shares(parts, 2, start, programs, c, C, NB)
+            total += tl.sum(square + weight * away * away, axis=0)
+        tl.store(mean + c, mu, mask=inside)
+        tl.store(variance + c, total / n, mask=inside)
+        before_mean = tl.load(running_mean + c, mask=inside)
+        tl.store(running_mean + c, before_mean + momentum * (mu - before_mean), mask=inside)
+        before_variance = tl.load(running_variance + c, mask=inside)
+        moved = before_variance + momentum * (total / (n - 1) - before_variance)
+        tl.store(running_variance + c, moved, mask=inside)
 
 
 @triton.jit
