@@ -4,9 +4,14 @@ from itertools import product
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import nn
 
+from torchcno.operators import Activation, WindowedSinc
 from torchcno.operators.boundary import BOUNDARIES, extend
 from torchcno.operators.fused import margins
+from torchcno.operators.fused.batch_norm import normalise
+from torchcno.operators.fused.normalised import normalise_and_activate
 
 PAIRS = list(product(BOUNDARIES, BOUNDARIES))
 
@@ -31,6 +36,44 @@ def test_a_program_extends_and_folds_as_the_definition_does(margin, boundaries, 
     folded = margins.launch("fold", dy, margin, boundaries)
     torch.testing.assert_close(folded, dx)
     assert folded.is_contiguous(memory_format=memory_format)
+
+
+def around(x, margin):
+    return F.pad(x, [margin] * 4, mode="circular")
+
+
+@pytest.mark.skipif(
+    torch.cuda.is_available(), reason="needs Triton's interpreter, which needs to be alone"
+)
+@pytest.mark.parametrize("shape", [(2, 3, 6, 4), (3, 40, 9, 5)])
+@pytest.mark.parametrize("margin", [1, 2])
+@pytest.mark.parametrize("training", [True, False])
+def test_a_norm_leaves_its_field_and_its_gradient_with_their_margins(training, margin, shape):
+    generator = torch.Generator().manual_seed(0)
+    x, dy = (torch.randn(shape, generator=generator) for _ in range(2))
+    x = x.contiguous(memory_format=torch.channels_last).requires_grad_()
+    norm = nn.BatchNorm2d(shape[1]).train(training)
+    y = normalise(x, norm, None, margin)
+    (dx,) = torch.autograd.grad(y, x, dy)
+    for field in (y, dx):
+        assert torch.equal(margins.find(field, margin), around(field, margin))
+        assert margins.find(field, margin + 1) is None
+        with torch.no_grad():
+            field.add_(1)
+        assert margins.find(field, margin) is None  # they are those of the field before
+    assert margins.find(normalise(x, norm), margin) is None
+
+
+@pytest.mark.skipif(
+    torch.cuda.is_available(), reason="needs Triton's interpreter, which needs to be alone"
+)
+def test_a_normalised_activation_leaves_its_gradient_with_its_margins():
+    x = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(0))
+    x = x.contiguous(memory_format=torch.channels_last).requires_grad_()
+    activation = Activation(4, (8, 8), (16, 16), "leaky_relu", WindowedSinc(), "periodic", 2)
+    y = normalise_and_activate(x, nn.BatchNorm2d(4), activation, 1)
+    (dx,) = torch.autograd.grad(y.square().sum(), x)
+    assert torch.equal(margins.find(dx, 1), around(dx, 1))
 
 
 @pytest.mark.gpu

@@ -16,11 +16,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from torchcno.operators.fused import choice
+from torchcno.operators.fused import choice, margins
 from torchcno.operators.fused.kernels import (
     PROGRAMS,
     Normalisation,
     launch_normalisation_backward,
+    of_plane,
     or_dense,
     rows_of_a_program,
 )
@@ -46,14 +47,18 @@ def why_not_by_programs(x: Tensor, norm: nn.Module) -> str | None:
     return choice.why_not_plain_batch_norm(x, norm)
 
 
-def normalise(x: Tensor, norm: nn.Module, plus: Tensor | None = None) -> Tensor:
-    """norm(x), and `plus` where it is given; `why_not_by_programs` has nothing against it."""
+def normalise(x: Tensor, norm: nn.Module, plus: Tensor | None = None, margin: int = 0) -> Tensor:
+    """norm(x), and `plus` where it is given; `why_not_by_programs` has nothing against it.
+
+    With a `margin`, the result and the gradient of x are left with periodic margins, too.
+    """
     if not isinstance(norm, nn.BatchNorm2d):
         raise TypeError(f"{type(norm).__name__} has no program.")
     if plus is not None:
         plus = plus.to(x.dtype).contiguous(memory_format=torch.channels_last)
     parameters = (norm.weight, norm.bias)
-    y: Tensor = _BatchNorm.apply(x, plus, *parameters, *find_statistics(x, norm), norm.eps)
+    statistics = find_statistics(x, norm)
+    y: Tensor = _BatchNorm.apply(x, plus, *parameters, *statistics, norm.eps, margin)
     return y
 
 
@@ -132,13 +137,13 @@ def _find_counter(running_mean: Tensor, blocks: int) -> Tensor:
 
 
 class _BatchNorm(torch.autograd.Function):
-    """Y of x, what is added, γ, β, and of μ, v, 1/n and ε."""
+    """Y of x, what is added, γ, β, and of μ, v, 1/n, ε and a margin."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, plus: Tensor | None, *arguments: Any) -> Tensor:
-        weight, shift, mean, variance, share, eps = arguments
+        weight, shift, mean, variance, *constants = arguments
         ctx.save_for_backward(x, weight, shift, mean, variance)
-        ctx.constants, ctx.adds = (share, eps), plus is not None
+        ctx.constants, ctx.adds = constants, plus is not None
         y: Tensor = or_dense(_launch_forward, _dense, x, plus, *arguments)
         return y
 
@@ -151,7 +156,7 @@ class _BatchNorm(torch.autograd.Function):
         else:
             gradients = or_dense(_launch_backward, _dense_backward, *given)
         dx, *others = gradients
-        return dx, dy if ctx.adds else None, *others, None, None, None, None
+        return dx, dy if ctx.adds else None, *others, *[None] * 5
 
 
 def _launch_forward(
@@ -163,15 +168,20 @@ def _launch_forward(
     variance: Tensor,
     share: float,
     eps: float,
+    margin: int,
 ) -> Tensor:
     from torchcno.operators.fused import triton_sums
 
     channels = x.shape[1]
     rows, y = x.numel() // channels, torch.empty_like(x)
     row_block, block = rows_of_a_program(rows, channels)
+    wide = margins.with_margins(x, margin) if margin else None
     triton_sums.normalise[(-(-rows // row_block), -(-channels // block))](
-        x, plus, y, mean, variance, weight, shift, eps, rows, C=channels, RB=row_block, CB=block
-    )
+        x, plus, y, wide, mean, variance, weight, shift, eps, rows, **of_plane(x, wide),
+        C=channels, RB=row_block, CB=block,
+    )  # fmt: skip
+    if wide is not None:
+        margins.leave(y, wide)
     return y
 
 
@@ -184,6 +194,7 @@ def _launch_backward(
     variance: Tensor,
     share: float,
     eps: float,
+    margin: int,
 ) -> tuple[Tensor, ...]:
     from torchcno.operators.fused import triton_sums
 
@@ -191,20 +202,21 @@ def _launch_backward(
     channels, points, tiles, grid, shape = _divide(x, 64)
     parts = torch.empty(2, grid[0], channels, dtype=torch.float32, device=x.device)
     triton_sums.gradient_sums[grid](dy, x, parts, mean, variance, eps, points, tiles, **shape)
-    dx, norm = torch.empty_like(x), Normalisation(mean, variance, weight, shift, eps, share)
+    norm = Normalisation(mean, variance, weight, shift, eps, share, margin)
+    dx = torch.empty_like(x)
     dshift, dweight, _ = launch_normalisation_backward(dy, dx, x, parts, norm)
     return dx, dweight, dshift
 
 
 def _dense(x: Tensor, plus: Tensor | None, weight: Tensor, shift: Tensor, *how: Any) -> Tensor:
-    mean, variance, share, eps = how
+    mean, variance, share, eps, _ = how
     y = dense_normalisation(x, Normalisation(mean, variance, weight, shift, eps, share))
     return y if plus is None else y + plus
 
 
 def dense_normalisation(x: Tensor, norm: Normalisation) -> Tensor:
     """Batch norm as PyTorch has it; statistics of a batch are made again, for their gradient."""
-    mean, variance, weight, shift, eps, share = norm
+    mean, variance, weight, shift, eps, share, _ = norm
     if share:
         return F.batch_norm(x, None, None, weight, shift, training=True, eps=eps)
     return F.batch_norm(x, mean, variance, weight, shift, eps=eps)

@@ -76,6 +76,18 @@ def _turns(x: Tensor, convolution: Convolution) -> bool:
     return x.is_cuda and x.ndim == 4 and not filled and not reflected
 
 
+def margin_to_leave(y: Tensor, convolution: Convolution) -> int:
+    """The periodic margin with which convolutions read fields as y = K x, and their gradients.
+
+    A program that makes such a field stores it with the margin, too. 0: that is of no use.
+    """
+    margin: int = convolution.weight.shape[-1] // 2
+    periodic = set(convolution.boundaries) == {"periodic"}
+    if current_aside() is None or not periodic or not _turns(y, convolution):
+        return 0
+    return margin if 2 * margin <= min(y.shape[2:]) else 0
+
+
 def leave_untouched(y: Tensor, parameter: nn.Parameter) -> Tensor:
     """y as it is; its gradient for `parameter`, on which it does not depend, is zero."""
     beside = current_aside()
@@ -104,6 +116,10 @@ def _extended(x: Tensor, convolution: Convolution) -> tuple[Tensor, int]:
     boundaries = convolution.boundaries
     if set(boundaries) == {"zero"} or margin == 0 or not margins.is_supported(x):
         return convolution.extended(x)
+    if not torch.is_grad_enabled() and set(boundaries) == {"periodic"}:
+        wide = margins.find(x, margin)
+        if wide is not None:
+            return wide, 0
     return margins.extend_plane(x, margin, boundaries), 0
 
 

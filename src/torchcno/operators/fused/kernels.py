@@ -22,7 +22,7 @@ from torch import Tensor
 
 from torchcno.constants import remember
 from torchcno.operators.activation import filtered_activation
-from torchcno.operators.fused import choice, row_plans
+from torchcno.operators.fused import choice, margins, row_plans
 from torchcno.operators.fused.choice import Arithmetic, PerAxis
 from torchcno.operators.fused.layout import memory_format
 from torchcno.operators.fused.row_plans import power_of_two
@@ -38,6 +38,7 @@ class Normalisation(NamedTuple):
     shift: Tensor  # β
     eps: float  # ε
     share: float  # 1/n, if μ and v are those of the n values of x; 0, if they do not depend on x
+    margin: int = 0  # periodic, with which the gradient of x is left, too, where a program can
 
 
 # Defined and implemented one by one: the first call of a `torch.library.custom_op` would import
@@ -429,12 +430,22 @@ def launch_normalisation_backward(
     rows, columns = (batch * points, channels) if last else (batch * channels, points)
     row_block, column_block = rows_of_a_program(rows, columns)
     totals = sums.new_empty(3, channels)
+    wide = margins.with_margins(x, norm.margin) if norm.margin and last else None
     triton_sums.normalisation_backward[(-(-rows // row_block), -(-columns // column_block))](
-        g, dx, x, sums, totals, mean, variance, weight, eps, norm.share, rows, columns,
-        sums.shape[1],
+        g, dx, wide, x, sums, totals, mean, variance, weight, eps, norm.share, rows, columns,
+        sums.shape[1], **of_plane(x, wide),
         C=channels, LAST=last, NB=32, RB=row_block, CB=column_block, num_warps=8,
     )  # fmt: skip
+    if wide is not None:
+        margins.leave(dx, wide)
     return totals
+
+
+def of_plane(x: Tensor, wide: Tensor | None) -> dict[str, int]:
+    """Sizes for which a program is compiled that stores a field with margins, too."""
+    if wide is None:
+        return {"H": 0, "W": 0, "MARGIN": 0}
+    return {"H": x.shape[2], "W": x.shape[3], "MARGIN": (wide.shape[3] - x.shape[3]) // 2}
 
 
 def _normalisation(norm: Normalisation | None) -> tuple[Tensor | float | None, ...]:

@@ -9,6 +9,8 @@ in the same order every time. Fields with channels last are matrices (point, cha
 import triton
 import triton.language as tl
 
+from torchcno.operators.fused.triton_margins import store_with_margins
+
 
 @triton.jit
 def _shares(parts, kind: tl.constexpr, start, programs, c, C: tl.constexpr, NB: tl.constexpr):
@@ -88,10 +90,13 @@ def moments(
 
 @triton.jit
 def normalise(
-    x, plus, y, mean, variance, weight, shift, eps, ROWS,
-    C: tl.constexpr, RB: tl.constexpr, CB: tl.constexpr,
+    x, plus, y, wide, mean, variance, weight, shift, eps, ROWS, H: tl.constexpr, W: tl.constexpr,
+    C: tl.constexpr, MARGIN: tl.constexpr, RB: tl.constexpr, CB: tl.constexpr,
 ):  # fmt: skip
-    """Y = γ (X − μ) / √(v + ε) + β for matrices (point, channel), and `plus` where it is given."""
+    """Y = γ (X − μ) / √(v + ε) + β for matrices (point, channel), and `plus` where it is given.
+
+    `wide`, where it is given, becomes Y with periodic margins.
+    """
     row = tl.program_id(0) * RB + tl.arange(0, RB)
     c = tl.program_id(1) * CB + tl.arange(0, CB)
     inside = c < C
@@ -106,6 +111,8 @@ def normalise(
     if plus is not None:
         Y += tl.load(plus + at, mask=mask, other=0.0).to(tl.float32)
     tl.store(y + at, Y.to(y.dtype.element_ty), mask=mask)
+    if wide is not None:
+        store_with_margins(wide, Y, mask, row, c, H, W, C, MARGIN)
 
 
 @triton.jit
@@ -136,13 +143,14 @@ def gradient_sums(
 
 @triton.jit
 def normalisation_backward(
-    g, dx, x, sums, totals, mean, variance, weight, eps, share, ROWS, COLUMNS, BATCH,
-    C: tl.constexpr, LAST: tl.constexpr, NB: tl.constexpr, RB: tl.constexpr, CB: tl.constexpr,
+    g, dx, wide, x, sums, totals, mean, variance, weight, eps, share, ROWS, COLUMNS, BATCH,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, MARGIN: tl.constexpr, LAST: tl.constexpr,
+    NB: tl.constexpr, RB: tl.constexpr, CB: tl.constexpr,
 ):  # fmt: skip
     """dX = γ / √(v + ε) (G − (dβ + X̂ dγ) / n); `share` is 1/n, and dX may take the place of G.
 
     `sums` are BATCH parts of dβ and dγ, (2, BATCH, C), and `totals` become dβ, dγ, and dβ
-    once more.
+    once more. `wide`, where it is given, becomes dX with periodic margins, for channels last.
     Fields are matrices: (point, channel) with channels last, else (plane, point).
     """
     row = tl.program_id(0) * RB + tl.arange(0, RB)
@@ -179,6 +187,8 @@ def normalisation_backward(
     X = (X - mu) * inverse
     G = (G - share * (shift + X * scale)) * factor
     tl.store(dx + at, G.to(dx.dtype.element_ty), mask=mask)
+    if wide is not None:
+        store_with_margins(wide, G, mask, row, column, H, W, C, MARGIN)
 
 
 @triton.jit
