@@ -67,13 +67,17 @@ def test_a_norm_leaves_its_field_and_its_gradient_with_their_margins(training, m
 @pytest.mark.skipif(
     torch.cuda.is_available(), reason="needs Triton's interpreter, which needs to be alone"
 )
-def test_a_normalised_activation_leaves_its_gradient_with_its_margins():
-    x = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(0))
+@pytest.mark.parametrize("sizes", [((8, 8), (16, 16)), ((9, 8), (5, 12))])
+@pytest.mark.parametrize("channels", [4, 6])
+def test_a_normalised_activation_leaves_its_field_and_its_gradient(channels, sizes):
+    x = torch.randn(2, channels, *sizes[0], generator=torch.Generator().manual_seed(0))
     x = x.contiguous(memory_format=torch.channels_last).requires_grad_()
-    activation = Activation(4, (8, 8), (16, 16), "leaky_relu", WindowedSinc(), "periodic", 2)
-    y = normalise_and_activate(x, nn.BatchNorm2d(4), activation, 1)
+    activation = Activation(channels, *sizes, "leaky_relu", WindowedSinc(), "periodic", 2)
+    y = normalise_and_activate(x, nn.BatchNorm2d(channels), activation, 1)
     (dx,) = torch.autograd.grad(y.square().sum(), x)
-    assert torch.equal(margins.find(dx, 1), around(dx, 1))
+    for field in (y, dx):
+        assert torch.equal(margins.find(field, 1), around(field, 1))
+    assert margins.find(normalise_and_activate(x, nn.BatchNorm2d(channels), activation), 1) is None
 
 
 @pytest.mark.gpu

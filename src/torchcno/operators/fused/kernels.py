@@ -38,7 +38,7 @@ class Normalisation(NamedTuple):
     shift: Tensor  # β
     eps: float  # ε
     share: float  # 1/n, if μ and v are those of the n values of x; 0, if they do not depend on x
-    margin: int = 0  # periodic, with which the gradient of x is left, too, where a program can
+    margin: int = 0  # periodic, with which results and gradients are left, too, with channels last
 
 
 # Defined and implemented one by one: the first call of a `torch.library.custom_op` would import
@@ -310,12 +310,12 @@ class Launch(NamedTuple):
     options: dict[str, int]  # of the compiler
     parts: int = 1  # that a plane's sums come in
 
-    def run(self, read: tuple[Tensor, ...], written: tuple[Tensor, ...]) -> None:
+    def run(self, read: tuple[Tensor, ...], written: tuple[Tensor, ...], **more: Any) -> None:
         """The program on all planes."""
         from torchcno.operators.fused.triton_activation import as_constants
 
         given = (*read, *self.tables, *written, *self.planes)
-        self.program(*given, S=as_constants(self.shape), **self.options)
+        self.program(*given, S=as_constants(self.shape), **more, **self.options)
 
 
 def find_launch(
@@ -367,7 +367,13 @@ def launch_forward(
     if launch is None:
         return dense_activation(x, bias, ups, downs, sigma)
     y = _empty_output(x, downs)
-    launch.run((x, bias), (y,))
+    margin = 0 if norm is None or not _is_last(x) else norm.margin
+    if margin == 0 or 2 * margin > min(y.shape[2:]):
+        launch.run((x, bias), (y,))
+        return y
+    wide = margins.with_margins(y, margin)
+    launch.run((x, bias), (y,), wide=wide, MARGIN=margin)
+    margins.leave(y, wide)
     return y
 
 

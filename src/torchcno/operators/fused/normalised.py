@@ -29,7 +29,7 @@ def normalise_and_activate(
 ) -> Tensor:
     """activation(norm(x)) by one program, where `block.why_not_fused` has nothing against it.
 
-    With a `margin`, the gradient of x is left with periodic margins, too.
+    With a `margin`, the result and the gradient of x are left with periodic margins, too.
     """
     if not (isinstance(norm, nn.BatchNorm2d) and isinstance(activation, Activation)):
         raise TypeError(f"{type(norm).__name__} and {type(activation).__name__} have no program.")

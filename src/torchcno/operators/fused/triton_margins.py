@@ -39,7 +39,7 @@ def _image(i, k: tl.constexpr, n, MARGIN: tl.constexpr, REFLECTED: tl.constexpr)
 
 
 @triton.jit
-def _image_beyond(i, n: tl.constexpr, MARGIN: tl.constexpr, BEYOND: tl.constexpr):
+def image_beyond(i, n: tl.constexpr, MARGIN: tl.constexpr, BEYOND: tl.constexpr):
     """The point of a periodic axis of n ≥ 2 margin points that i comes back to, in or beyond it."""
     p = i + MARGIN
     if BEYOND:
@@ -55,9 +55,9 @@ def store_with_margins(
     """Values (point, channel), and what of them lies beyond the edges of a periodic plane."""
     n, h, w = row // W // H, row // W % H, row % W
     for a in tl.static_range(2):
-        p, above = _image_beyond(h, H, MARGIN, a == 1)
+        p, above = image_beyond(h, H, MARGIN, a == 1)
         for b in tl.static_range(2):
-            q, aside = _image_beyond(w, W, MARGIN, b == 1)
+            q, aside = image_beyond(w, W, MARGIN, b == 1)
             point = (n.to(tl.int64) * (H + 2 * MARGIN) + p) * (W + 2 * MARGIN) + q
             at = wide + point[:, None] * C + c[None, :]
             there = (above & aside)[:, None]
