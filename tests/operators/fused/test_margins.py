@@ -1,5 +1,6 @@
 """Margins by a program are those of the definition, and folding them is the adjoint."""
 
+import copy
 from itertools import product
 
 import pytest
@@ -7,7 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from torchcno.operators import Activation, WindowedSinc
+from torchcno.arithmetic import arithmetic
+from torchcno.models.cno import CNO, CNOConfig
+from torchcno.operators import Activation, Convolution, WindowedSinc, aside, lay_channels_last
 from torchcno.operators.boundary import BOUNDARIES, extend
 from torchcno.operators.fused import margins
 from torchcno.operators.fused.batch_norm import normalise
@@ -94,3 +97,31 @@ def test_margins_on_the_gpu(boundaries, memory_format, dtype):
     (a,), (b,) = (torch.autograd.grad(y, x, dy) for y in (ours, theirs))
     # The definition adds up in float16, the program rounds once.
     torch.testing.assert_close(a, b, rtol=0, atol=4e-3 if dtype is torch.float16 else 1e-6)
+
+
+@pytest.mark.gpu
+def test_a_step_of_a_periodic_network_has_the_gradients_of_the_definition(monkeypatch):
+    torch.manual_seed(0)
+    config = CNOConfig(
+        size=(32, 32), boundary="periodic", levels=2, width=16, neck_blocks=2, skip_blocks=1
+    )
+    model = CNO(config).cuda().train()
+    exact, x = copy.deepcopy(model).double(), torch.randn(8, 1, 32, 32, device="cuda")
+    lay_channels_last(model)
+    launched, launch = [], margins.launch
+
+    def count(*given):
+        launched.append(given[0])
+        return launch(*given)
+
+    monkeypatch.setattr(margins, "launch", count)
+    with arithmetic("32"), aside(model):
+        model(x).square().mean().backward()
+    ours = len(launched)
+    exact(x.double()).square().mean().backward()
+    kernels = sum(isinstance(module, Convolution) for module in model.modules())
+    assert ours < kernels  # forward and backward; without what is left it would be twice as many
+    scale = max(float(parameter.grad.norm()) for parameter in exact.parameters())
+    for (name, found), true in zip(model.named_parameters(), exact.parameters(), strict=True):
+        error = float((found.grad.double() - true.grad).norm())
+        assert error < 1e-4 * max(float(true.grad.norm()), 1e-2 * scale), name
