@@ -68,7 +68,7 @@ def test_on_the_gpu_a_step_has_the_gradients_of_the_definition(boundary, dtype):
     lay_channels_last(K)
     half = torch.autocast("cuda", dtype, enabled=dtype != torch.float32)
     for _ in range(2):  # the second time in the places of the first
-        field = x.to(dtype).requires_grad_()
+        field = x.to(dtype, copy=True).requires_grad_()
         K.weight.grad = None
         with arithmetic("32"), aside(K):
             with half:
