@@ -209,7 +209,9 @@ class _GradientsAside(torch.autograd.Function):
         return dy, *[None] * 6
 
 
-POINTS = 64  # that a program multiplies at a time
+NARROW = 32  # channels, on one side, up to which gradients of weights are made by `by_windows`
+WINDOWS = 32  # of a point that one program takes for all lines of taps; more go a line a program
+POINTS = 64  # that such a program multiplies at a time; others twice as many
 
 
 def _with_margins_of_few(
@@ -220,7 +222,7 @@ def _with_margins_of_few(
     What x_c(p + i) reads beyond an edge, dy_o(q − i) reads beyond the opposite one.
     """
     weight = convolution.weight
-    if weight.shape[1] <= FEW:
+    if _windows_are_of_inputs(weight):
         return dy, *_extended(x, convolution)
     dy, zeros = _extended(dy, convolution)
     return dy, x, weight.shape[-1] - 1 - zeros
@@ -229,7 +231,10 @@ def _with_margins_of_few(
 def weight_gradient(dy: Tensor, x: Tensor, weight: Tensor, margin: int) -> Tensor:
     """dk of y = K x, with `margin` zeros around x: dk_oci = Σ_n,p dy_nop x_nc(p + i)."""
     dims = weight.ndim - 2
-    if dims == 2 and x.is_cuda and min(weight.shape[:2]) <= FEW:
+    narrow = min(weight.shape[:2])
+    # The library's programs for a few dozen channels at many points are not made for Hopper.
+    windows = narrow <= FEW or (narrow <= NARROW and narrow % FILLED == 0 and dy.itemsize == 2)
+    if dims == 2 and x.is_cuda and windows:
         gradient: Tensor = or_dense(by_windows, by_library, dy, x, weight, margin)
         return gradient
     return by_library(dy, x, weight, margin)
@@ -256,34 +261,46 @@ def by_library(dy: Tensor, x: Tensor, weight: Tensor, margin: int) -> Tensor:
 
 
 def by_windows(dy: Tensor, x: Tensor, weight: Tensor, margin: int) -> Tensor:
-    """The gradient for few channels in or out, as products with windows of these.
+    """The gradient for few channels in or out, as products with windows of these; in float32.
 
     Of few channels out, the windows look the other way: Σ_n,q x_ncq dy_no(q − i).
     """
     k = weight.shape[-1]
-    if weight.shape[1] <= FEW:
-        return multiply_windows(dy, x, k, margin)
-    return multiply_windows(x, dy, k, k - 1 - margin).transpose(0, 1).flip(2, 3)
+    if _windows_are_of_inputs(weight):
+        gradient = multiply_windows(dy, x, k, margin, False)
+    else:
+        gradient = multiply_windows(x, dy, k, k - 1 - margin, True).transpose(0, 1)
+    laid = torch.empty_like(weight, dtype=gradient.dtype)
+    return gradient if gradient.stride() == laid.stride() else laid.copy_(gradient)
 
 
-def multiply_windows(many: Tensor, few: Tensor, k: int, pad: int) -> Tensor:
+def _windows_are_of_inputs(weight: Tensor) -> bool:
+    return weight.shape[1] <= weight.shape[0]
+
+
+def multiply_windows(many: Tensor, few: Tensor, k: int, pad: int, backwards: bool) -> Tensor:
     """Σ_n,p many_nc(p) few_ns(p + i − pad) for the k² taps i, by a Triton program: (c, s, k, k).
 
-    PyTorch would write out the windows of one sample after the other.
+    The taps may come backwards. PyTorch would write out the windows of one sample after the other.
     """
     from torchcno.operators.fused import triton_sums
 
     many = many.contiguous(memory_format=torch.channels_last)
     (_, channels, *space), number = many.shape, few.shape[1]
-    points, taps = many.numel() // channels, number * k * k
-    block, tap_block = min(power_of_two(channels), 128), power_of_two(taps)
-    tiles = -(-points // POINTS)
-    programs = min(tiles, PROGRAMS)
-    parts = torch.empty(programs, channels, tap_block, dtype=torch.float32, device=many.device)
+    lines = k if number * k * k <= WINDOWS else 1  # of taps that a program takes
+    points, taps = many.numel() // channels, number * k * lines
+    block, tap_block = min(power_of_two(channels), 64), power_of_two(taps)
+    tile = POINTS if lines == k else 2 * POINTS
+    tiles, blocks = -(-points // tile), -(-channels // block)
+    shares = min(tiles, PROGRAMS // blocks // (1 if lines == k else 2))
+    parts = torch.empty(
+        shares, k // lines, channels, tap_block, dtype=torch.float32, device=many.device
+    )
     exact = arithmetic_of(many) == "fp32"
-    triton_sums.products_with_windows[(programs, -(-channels // block))](
+    triton_sums.products_with_windows[(shares, blocks, k // lines)](
         many, few, parts, points, tiles, *space, *few.shape[2:], *few.stride(),
-        C=channels, S=number, K=k, PAD=pad, PRECISION="ieee" if exact else "tf32",
-        PB=POINTS, CB=block, TB=tap_block,
+        C=channels, S=number, K=k, LINES=lines, PAD=pad, BACKWARDS=backwards,
+        PRECISION="ieee" if exact else "tf32", PB=tile, CB=block, TB=tap_block,
     )  # fmt: skip
-    return parts.sum(0)[:, :taps].view(channels, number, k, k)
+    sums = parts.sum(0)[..., :taps].transpose(0, 1).reshape(channels, k, k, number)
+    return sums.permute(0, 3, 1, 2)

@@ -194,19 +194,26 @@ def normalisation_backward(
 @triton.jit
 def products_with_windows(
     many, few, parts, POINTS, TILES, ROWS, COLUMNS, H, W, stride_n, stride_s, stride_h, stride_w,
-    C: tl.constexpr, S: tl.constexpr, K: tl.constexpr, PAD: tl.constexpr, PRECISION: tl.constexpr,
+    C: tl.constexpr, S: tl.constexpr, K: tl.constexpr, LINES: tl.constexpr, PAD: tl.constexpr,
+    BACKWARDS: tl.constexpr, PRECISION: tl.constexpr,
     PB: tl.constexpr, CB: tl.constexpr, TB: tl.constexpr,
 ):  # fmt: skip
-    """Σ_p many_c(p) few_s(p + i − PAD) over a share of the points p, for C channels and S·K² taps.
+    """Σ_p many_c(p) few_s(p + i − PAD) over a share of the points p, for CB of C channels.
 
-    `many` has ROWS × COLUMNS points, channels last; `few` has H × W points, and is zero beyond.
+    BACKWARDS, the taps i come in the opposite order.
+
+    `many` has ROWS × COLUMNS points, channels last; `few` has H × W points, and is zero beyond. A
+    program takes LINES of the K lines of taps i, and so LINES · K · S windows, channels last.
     """
-    program, programs = tl.program_id(0), tl.num_programs(0)
+    program, line = tl.program_id(0), tl.program_id(2) * LINES
     c = tl.program_id(1) * CB + tl.arange(0, CB)
     t = tl.arange(0, TB)
-    s, i, j = t // (K * K), t // K % K - PAD, t % K - PAD
+    s, i, j = t % S, line + t // (S * K), t // S % K
+    if BACKWARDS:
+        i, j = K - 1 - i, K - 1 - j
+    i, j = i - PAD, j - PAD
     result = tl.zeros((CB, TB), tl.float32)
-    for tile in range(program, TILES, programs):
+    for tile in range(program, TILES, tl.num_programs(0)):
         p = tile * PB + tl.arange(0, PB)
         inside = (p < POINTS)[:, None]
         mask = inside & (c[None, :] < C)
@@ -214,9 +221,9 @@ def products_with_windows(
         n = p // (ROWS * COLUMNS)
         y = (p // COLUMNS % ROWS)[:, None] + i[None, :]
         x = (p % COLUMNS)[:, None] + j[None, :]
-        mask = inside & (t < S * K * K)[None, :] & (y >= 0) & (y < H) & (x >= 0) & (x < W)
-        at = n[:, None].to(tl.int64) * stride_n + s[None, :] * stride_s + y * stride_h
-        b = tl.load(few + at + x * stride_w, mask=mask, other=0.0)
+        mask = inside & (t < LINES * K * S)[None, :] & (y >= 0) & (y < H) & (x >= 0) & (x < W)
+        at = n[:, None].to(tl.int64) * stride_n + y * stride_h + x * stride_w
+        b = tl.load(few + at + s[None, :] * stride_s, mask=mask, other=0.0)
         result += tl.dot(tl.trans(a), b, input_precision=PRECISION)
-    at = (program * C + c[:, None]) * TB + t[None, :]
-    tl.store(parts + at, result, mask=(c < C)[:, None] & (t >= 0)[None, :])
+    first = (program * tl.num_programs(2) + tl.program_id(2)) * C
+    tl.store(parts + (first + c[:, None]) * TB + t[None, :], result, mask=(c < C)[:, None])
