@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from torchcno import capture
 from torchcno.capture import capturing, reason
 
 
@@ -33,13 +34,14 @@ def stand_in_for_cuda(monkeypatch, graph, generator):
     monkeypatch.setattr(torch.cuda, "default_generators", (StandIn(), generator))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(device_index=1))
     monkeypatch.setattr(torch.cuda, "stream", nullcontext)
+    monkeypatch.setattr(capture, "_chain", lambda device: None)
 
 
 def test_a_capture_that_fails_gives_its_reason_and_frees_the_generator(monkeypatch):
     generator = StandIn()
 
     @contextmanager
-    def graph(_, pool):
+    def graph(_, pool, stream):
         """As PyTorch's: its end fails too, and comes before the generator is let go."""
         generator.captured = True
         try:
@@ -59,7 +61,7 @@ def test_python_frees_no_cycles_from_the_begin_to_the_end_of_a_capture(monkeypat
     seen = []
 
     @contextmanager
-    def graph(_, pool):
+    def graph(_, pool, stream):
         seen.append(gc.isenabled())
         yield
         seen.append(gc.isenabled())

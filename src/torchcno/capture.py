@@ -3,9 +3,12 @@
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
+
+PRIORITY = -1  # of the stream that is captured: what is forked from it takes what it leaves
 
 
 @contextmanager
@@ -18,13 +21,20 @@ def capturing(graph: torch.cuda.CUDAGraph, pool: Any = None) -> Iterator[None]:
     keeps the generator of before: capture it anew.
     """
     here = torch.cuda.current_stream()
+    captured = torch.cuda.graph(graph, pool=pool, stream=_chain(here.device_index))
     try:
-        with torch.cuda.stream(here), _no_collection(), torch.cuda.graph(graph, pool=pool):
+        with torch.cuda.stream(here), _no_collection(), captured:
             yield
     except BaseException:
         generator = torch.cuda.default_generators[here.device_index]
         generator.graphsafe_set_state(generator.clone_state())  # a clone is in no capture
         raise
+
+
+@cache
+def _chain(device: int) -> torch.cuda.Stream:
+    """The stream that captures on a device use, so that they can share memory."""
+    return torch.cuda.Stream(device, priority=PRIORITY)
 
 
 @contextmanager

@@ -126,6 +126,18 @@ def test_matrices_of_all_sizes_move_together_as_each_would(memory_format):
         torch.testing.assert_close(m.double(), optimizer.state[expected]["exp_avg"])
 
 
+@pytest.mark.parametrize(
+    ("rows", "dtype", "far"), [(70, torch.float32, 1e-6), (64, torch.float16, 1e-3)]
+)
+def test_one_program_makes_the_polynomial_of_a_square(rows, dtype, far):
+    x = matrices(3, rows, 2 * rows)
+    square = (x @ x.mT / x.norm(dim=(1, 2), keepdim=True) ** 2).to(dtype)
+    expected = muon._polynomial(square.double(), *muon.COEFFICIENTS)
+    found = muon_kernels.polynomial(square, *muon.COEFFICIENTS)
+    assert found.dtype == dtype
+    assert (found.double() - expected).norm() < far * expected.norm()
+
+
 def test_frames_hold_every_matrix_once_and_little_else():
     shapes = [(128, 1152)] * 16 + [(16, 144), (64, 9), (1, 576), (1024, 4608), (512, 4608)]
     weights = [torch.zeros(shape) for shape in shapes]

@@ -5,7 +5,7 @@ PyTorch's own, from 2.9 on, takes matrices only and leaves kernels and biases to
 
 import importlib.util
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -81,7 +81,7 @@ class Muon(Optimizer):
         torch._foreach_copy_(self._copies, _gradients(weights))
         for frame in self._frames:
             muon_kernels.average_and_look_ahead(frame, MOMENTUM, self.loss_factor)
-            directions = _iterate(frame.x)
+            directions = _iterate(frame.x, muon_kernels.polynomial)
             muon_kernels.move(frame, directions, group["lr"], group["weight_decay"], LENGTH)
 
     def _move_alike(self, weights: list[Tensor], group: dict[str, Any]) -> None:
@@ -136,13 +136,17 @@ def orthogonalized(matrices: Float[Tensor, "k m n"]) -> Float[Tensor, "k m n"]:
     return _iterate(matrices / norms.clamp(min=1e-30))  # zero stays zero
 
 
-def _iterate(x: Float[Tensor, "k m n"]) -> Float[Tensor, "k m n"]:
+def _polynomial(square: Float[Tensor, "k m m"], a: float, b: float, c: float) -> Tensor:
+    """aI + bS + cS²."""
+    factor = torch.baddbmm(square, square, square, beta=b, alpha=c)
+    factor.diagonal(dim1=1, dim2=2).add_(a)
+    return factor
+
+
+def _iterate(
+    x: Float[Tensor, "k m n"], polynomial: Callable[..., Tensor] = _polynomial
+) -> Float[Tensor, "k m n"]:
     """p applied five times to the singular values of x, which are at most one."""
-    a, b, c = COEFFICIENTS
     for _ in range(ITERATIONS):
-        square = x @ x.mT
-        # aI is added to the square: as a summand of the product, x would be copied first.
-        factor = torch.baddbmm(square, square, square, beta=b, alpha=c)
-        factor.diagonal(dim1=1, dim2=2).add_(a)
-        x = factor @ x
+        x = polynomial(x @ x.mT, *COEFFICIENTS) @ x
     return x

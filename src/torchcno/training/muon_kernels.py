@@ -18,6 +18,7 @@ from torch import Tensor
 
 WASTE = 3.0  # how much larger than its matrices a frame may be
 BLOCK = 1024  # columns that a program works on at a time
+TILE = 64  # rows and columns of a square that a program makes
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,39 @@ def move(frame: Frame, directions: Tensor, rate: Tensor, decay: float, length: f
         frame.addresses, frame.sizes, directions.contiguous(), rate, decay, length,
         len(frame.members), *frame.x.shape[1:], BLOCK=BLOCK,
     )  # fmt: skip
+
+
+def polynomial(square: Tensor, a: float, b: float, c: float) -> Tensor:
+    """aI + bS + cS² of square matrices S that are symmetric, in one kernel."""
+    number, rows, _ = square.shape
+    square, result = square.contiguous(), torch.empty_like(square)
+    tiles = triton.cdiv(rows, TILE)
+    _polynomial[(number, tiles, tiles)](square, result, rows, a, b, c, TILE=TILE)
+    return result
+
+
+@triton.jit
+def _polynomial(square, result, ROWS, a, b, c, TILE: tl.constexpr):
+    """One tile."""
+    base = tl.program_id(0).to(tl.int64) * ROWS * ROWS
+    row = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    column = tl.program_id(2) * TILE + tl.arange(0, TILE)
+    total = tl.zeros((TILE, TILE), tl.float32)
+    for start in range(0, ROWS, TILE):
+        k = start + tl.arange(0, TILE)
+        left = _tile(square + base, row, k, ROWS)
+        total += tl.dot(left, _tile(square + base, k, column, ROWS), input_precision="ieee")
+    there = _tile(square + base, row, column, ROWS).to(tl.float32)
+    total = c * total + b * there + tl.where(row[:, None] == column[None, :], a, 0.0)
+    at = result + base + row[:, None] * ROWS + column[None, :]
+    mask = (row[:, None] < ROWS) & (column[None, :] < ROWS)
+    tl.store(at, total.to(result.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _tile(square, row, column, ROWS):
+    mask = (row[:, None] < ROWS) & (column[None, :] < ROWS)
+    return tl.load(square + row[:, None] * ROWS + column[None, :], mask=mask, other=0.0)
 
 
 @triton.jit

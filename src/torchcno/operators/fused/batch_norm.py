@@ -29,8 +29,8 @@ from torchcno.operators.fused.layout import memory_format
 from torchcno.operators.fused.row_plans import power_of_two
 from torchcno.operators.fused.streams import current_aside
 
-STATISTICS_BLOCK = 32  # channels whose moments a program takes
-JOINED = 64  # shares of the points that are joined at a time
+MOMENTS = (32, 8192)  # channels of a program that takes statistics, and values at a time
+SUMS = (64, 4096)  # the same for sums of gradients
 _counters: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
@@ -94,14 +94,16 @@ def batch_statistics(
     return found
 
 
-def _divide(x: Tensor, most: int) -> tuple[int, int, int, tuple[int, int], dict[str, int]]:
+def _divide(
+    x: Tensor, most: int, values: int
+) -> tuple[int, int, int, tuple[int, int], dict[str, int]]:
     """Channels, points, tiles of points, the grid of programs, and the blocks of each.
 
-    A program has so many channels at most.
+    A program has so many channels at most, and so many values at a time.
     """
     channels = x.shape[1]
     points, block = x.numel() // channels, min(power_of_two(channels), most)
-    point_block, blocks = 4096 // block, -(-channels // block)
+    point_block, blocks = values // block, -(-channels // block)
     tiles = -(-points // point_block)
     grid = min(tiles, PROGRAMS // blocks), blocks
     return channels, points, tiles, grid, {"C": channels, "PB": point_block, "CB": block}
@@ -113,12 +115,13 @@ def _launch_statistics(
     """By a Triton program, over shares of the points."""
     from torchcno.operators.fused import triton_sums
 
-    channels, points, tiles, grid, shape = _divide(x, STATISTICS_BLOCK)
+    channels, points, tiles, grid, shape = _divide(x, *MOMENTS)
     parts = torch.empty(3, grid[0], channels, dtype=torch.float32, device=x.device)
     mean, variance = (torch.empty_like(running_mean) for _ in range(2))
     triton_sums.moments[grid](
         x, parts, _find_counter(running_mean, grid[1]), mean, variance, running_mean,
-        running_variance, momentum, points, tiles, **shape, NB=JOINED,
+        running_variance, momentum, points, tiles, **shape,
+        NB=power_of_two(grid[0]), num_warps=8,
     )  # fmt: skip
     for changed in (running_mean, running_variance):
         torch.autograd.graph.increment_version(changed)  # a program's writes are not seen
@@ -199,7 +202,7 @@ def _launch_backward(
     from torchcno.operators.fused import triton_sums
 
     dy = dy.contiguous(memory_format=torch.channels_last)
-    channels, points, tiles, grid, shape = _divide(x, 64)
+    channels, points, tiles, grid, shape = _divide(x, *SUMS)
     parts = torch.empty(2, grid[0], channels, dtype=torch.float32, device=x.device)
     triton_sums.gradient_sums[grid](dy, x, parts, mean, variance, eps, points, tiles, **shape)
     norm = Normalisation(mean, variance, weight, shift, eps, share, margin)

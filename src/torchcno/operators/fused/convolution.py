@@ -40,6 +40,7 @@ def convolve(x: Tensor, convolution: Convolution, with_bias: bool = True) -> Ten
     dtype = torch.get_autocast_dtype("cuda") if half else own.dtype
     bias = None if bias is None else bias.detach()
     if few.has_program(x, own, convolution.boundaries):
+        beside.begin_copies(dtype)
         y = few.convolve_few(x, own.detach(), bias, convolution.boundaries, dtype)
         return _gradients_aside(y, x, convolution, None, with_bias)
     copies = beside.copies(dtype)

@@ -13,15 +13,26 @@ from torchcno.operators.fused.triton_margins import store_with_margins
 
 
 @triton.jit
-def _shares(parts, kind: tl.constexpr, start, programs, c, C: tl.constexpr, NB: tl.constexpr):
-    """What NB programs from `start` on left of one kind, past the nearest cache.
+def _shares(parts, kind: tl.constexpr, programs, c, C: tl.constexpr, NB: tl.constexpr):
+    """What all programs, at most NB, left of one kind, past the nearest cache.
 
     That knows nothing of what other multiprocessors store.
     """
-    share = start + tl.arange(0, NB)[:, None]
+    share = tl.arange(0, NB)[:, None]
     mask = (share < programs) & (c < C)[None, :]
     at = parts + (kind * programs + share) * C + c[None, :]
     return tl.load(at, mask=mask, other=0.0, cache_modifier=".cg")
+
+
+@triton.jit
+def _join(parts, n, programs, c, C: tl.constexpr, NB: tl.constexpr):
+    """Mean and sum of squared deviations of all n values, from those of shares."""
+    mean = _shares(parts, 0, programs, c, C, NB)
+    squares = _shares(parts, 1, programs, c, C, NB)
+    number = _shares(parts, 2, programs, c, C, NB)
+    mu = tl.sum(mean * number, axis=0) / n
+    away = mean - mu[None, :]
+    return mu, tl.sum(squares + number * away * away, axis=0)
 
 
 @triton.jit
@@ -32,10 +43,8 @@ def moments(
     """Mean and variance of CB channels, and the running ones moved towards them.
 
     Every program leaves mean, sum of squared deviations and number of a share of the points, and
-    the one that is the last to do so joins the shares. Two are joined by the formula of Chan et al.
-    (1979), which loses no digits under a large mean:
-
-        μ = μ_a + δ n_b / n,   S = S_a + S_b + δ² n_a n_b / n,   δ = μ_b − μ_a
+    the one that is the last to do so joins the shares. Deviations d are from the first value: sums
+    of squares are Σ d² − (Σ d)² / n, which loses no digits under a large mean.
 
     As in PyTorch, running variances are of a sample (n − 1), and those that normalise are not.
     `counter` has a zero for each block of channels, before and after.
@@ -43,48 +52,36 @@ def moments(
     program, programs = tl.program_id(0), tl.num_programs(0)
     c = tl.program_id(1) * CB + tl.arange(0, CB)
     inside = c < C
-    there = tl.zeros((CB,), tl.float32)
-    squares = tl.zeros((CB,), tl.float32)
+    pivot = tl.load(x + (program * PB).to(tl.int64) * C + c, mask=inside, other=0.0).to(tl.float32)
+    first = tl.zeros((PB, CB), tl.float32)
+    second = tl.zeros((PB, CB), tl.float32)
     number = 0.0
     for tile in range(program, TILES, programs):
         p = tile * PB + tl.arange(0, PB)
         mask = (p[:, None] < POINTS) & inside[None, :]
         values = tl.load(x + p[:, None].to(tl.int64) * C + c[None, :], mask=mask, other=0.0)
-        values = values.to(tl.float32)
-        count = tl.minimum(POINTS - tile * PB, PB).to(tl.float32)
-        mu = tl.sum(values, axis=0) / count
-        away = tl.where(mask, values - mu[None, :], 0.0)
-        total = number + count
-        further = mu - there
-        there += further * (count / total)
-        squares += tl.sum(away * away, axis=0) + further * further * (number * count / total)
-        number = total
+        away = tl.where(mask, values.to(tl.float32) - pivot[None, :], 0.0)
+        first += away
+        second += away * away
+        number += tl.minimum(POINTS - tile * PB, PB).to(tl.float32)
+    sums = tl.sum(first, axis=0)
+    squares = tl.sum(second, axis=0) - sums * (sums / number)
     at = parts + program * C + c
-    tl.store(at, there, mask=inside)
+    tl.store(at, pivot + sums / number, mask=inside)
     tl.store(at + programs * C, squares, mask=inside)
     tl.store(at + 2 * programs * C, tl.zeros((CB,), tl.float32) + number, mask=inside)
     tl.debug_barrier()  # all of this program is stored before it counts itself
     before = tl.atomic_add(counter + tl.program_id(1), 1, sem="acq_rel", scope="gpu")
     if before == programs - 1:
         tl.store(counter + tl.program_id(1), 0)
-        n = POINTS.to(tl.float32)
-        mu = tl.zeros((CB,), tl.float32)
-        for start in range(0, programs, NB):
-            part = _shares(parts, 0, start, programs, c, C, NB)
-            weight = _shares(parts, 2, start, programs, c, C, NB)
-            mu += tl.sum(part * weight, axis=0) / n
-        total = tl.zeros((CB,), tl.float32)
-        for start in range(0, programs, NB):
-            away = _shares(parts, 0, start, programs, c, C, NB) - mu[None, :]
-            square = _shares(parts, 1, start, programs, c, C, NB)
-            weight = _shares(parts, 2, start, programs, c, C, NB)
-            total += tl.sum(square + weight * away * away, axis=0)
-        tl.store(mean + c, mu, mask=inside)
-        tl.store(variance + c, total / n, mask=inside)
+        every = POINTS.to(tl.float32)
+        joint, sum_of_squares = _join(parts, every, programs, c, C, NB)
+        tl.store(mean + c, joint, mask=inside)
+        tl.store(variance + c, sum_of_squares / every, mask=inside)
         before_mean = tl.load(running_mean + c, mask=inside)
-        tl.store(running_mean + c, before_mean + momentum * (mu - before_mean), mask=inside)
+        tl.store(running_mean + c, before_mean + momentum * (joint - before_mean), mask=inside)
         before_variance = tl.load(running_variance + c, mask=inside)
-        moved = before_variance + momentum * (total / (n - 1) - before_variance)
+        moved = before_variance + momentum * (sum_of_squares / (every - 1) - before_variance)
         tl.store(running_variance + c, moved, mask=inside)
 
 
