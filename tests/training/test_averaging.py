@@ -9,6 +9,7 @@ from torchcno.training.averaging import (
     hold_statistics,
     recalibrate_batch_norm,
 )
+from torchcno.training.tables import BLOCK, make_table
 
 
 def test_the_average_is_the_normalised_exponential_one():
@@ -80,11 +81,11 @@ def test_copied_statistics_make_equal_weights_the_same_network():
 
 
 def test_one_program_moves_all_averages():
-    shapes = [(3, 5, 3, 3), (1,), (70, 90), (averaging_kernels.BLOCK,)]
+    shapes = [(3, 5, 3, 3), (1,), (70, 90), (BLOCK,)]
     averages, weights = ([torch.randn(shape) for shape in shapes] for _ in range(2))
     share = torch.tensor(0.3, dtype=torch.float64)
     expected = [torch.lerp(a, w, 0.3) for a, w in zip(averages, weights, strict=True)]
-    averaging_kernels.move_averages(averaging_kernels.make_table(averages, weights), share)
+    averaging_kernels.move_averages(make_table(averages, weights), share)
     torch.testing.assert_close(averages, expected, rtol=1e-6, atol=1e-7)
 
 

@@ -1,15 +1,15 @@
 """Weights averaged over the time of training, and batch-norm statistics that belong to them."""
 
-import importlib.util
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from torchcno.training.tables import lie_alike, make_table, places
+
 # Of training data: more changes the statistics by less than an epoch does.
 RECALIBRATION_BATCHES = 32
-_HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 class WeightAverage:
@@ -27,7 +27,7 @@ class WeightAverage:
         self.decay = 0.5 ** (1 / half_life)
         self._averages: list[Tensor] = list(self.model.parameters())
         self._table: Any = None  # of addresses, for the program that moves all averages
-        self._places: tuple[int, ...] = ()  # of the tensors that it is made for
+        self._places: list[list[int]] = []  # of the tensors that it is made for
 
     def share(self, step: int) -> float:
         """What the weights after `step` = 1, 2, … count for in the average from then on."""
@@ -40,7 +40,7 @@ class WeightAverage:
             torch._foreach_lerp_(self._averages, weights, share)
             return
         # A share that the device knows.
-        if all(map(_lie_alike, self._averages, weights)):
+        if all(map(lie_alike, self._averages, weights)):
             self._move_together(weights, share)
             return
         changes = torch._foreach_sub(weights, self._averages)
@@ -52,25 +52,10 @@ class WeightAverage:
         from torchcno.training import averaging_kernels
 
         sides = [[_as_real(t) for t in some] for some in (self._averages, weights)]
-        places = tuple(tensor.data_ptr() for some in sides for tensor in some)
-        if places != self._places:  # new, or loaded from elsewhere
-            self._table, self._places = averaging_kernels.make_table(*sides), places
+        where = [places(side) for side in sides]
+        if where != self._places:  # new, or loaded from elsewhere
+            self._table, self._places = make_table(*sides), where
         averaging_kernels.move_averages(self._table, share)
-
-
-def _lie_alike(average: Tensor, weight: Tensor) -> bool:
-    """Whether there is a kernel for both: float32 on CUDA, each its memory's only content."""
-    both = (average, weight)
-    return (
-        _HAS_TRITON
-        and average.stride() == weight.stride()
-        and all(
-            tensor.is_cuda
-            and tensor.dtype in (torch.float32, torch.complex64)
-            and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
-            for tensor in both
-        )
-    )
 
 
 def _as_real(tensor: Tensor) -> Tensor:
