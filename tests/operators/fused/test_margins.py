@@ -72,15 +72,17 @@ def test_a_norm_leaves_its_field_and_its_gradient_with_their_margins(training, m
 )
 @pytest.mark.parametrize("sizes", [((8, 8), (16, 16)), ((9, 8), (5, 12))])
 @pytest.mark.parametrize("channels", [4, 6])
-def test_a_normalised_activation_leaves_its_field_and_its_gradient(channels, sizes):
+@pytest.mark.parametrize("training", [True, False])
+def test_a_normalised_activation_leaves_its_field_and_its_gradient(training, channels, sizes):
     x = torch.randn(2, channels, *sizes[0], generator=torch.Generator().manual_seed(0))
     x = x.contiguous(memory_format=torch.channels_last).requires_grad_()
     activation = Activation(channels, *sizes, "leaky_relu", WindowedSinc(), "periodic", 2)
-    y = normalise_and_activate(x, nn.BatchNorm2d(channels), activation, 1)
+    norm = nn.BatchNorm2d(channels).train(training)
+    y = normalise_and_activate(x, norm, activation, 1)
     (dx,) = torch.autograd.grad(y.square().sum(), x)
     for field in (y, dx):
         assert torch.equal(margins.find(field, 1), around(field, 1))
-    assert margins.find(normalise_and_activate(x, nn.BatchNorm2d(channels), activation), 1) is None
+    assert margins.find(normalise_and_activate(x, norm, activation), 1) is None
 
 
 @pytest.mark.gpu

@@ -317,6 +317,21 @@ class Launch(NamedTuple):
         given = (*read, *self.tables, *written, *self.planes)
         self.program(*given, S=as_constants(self.shape), **more, **self.options)
 
+    def run_with_margins(
+        self, read: tuple[Tensor, ...], written: tuple[Tensor, ...], norm: Normalisation | None
+    ) -> None:
+        """`run`, which leaves the first that is written with the margin of `norm`, if it has one.
+
+        With channels last, and where the field is large enough to be all of its margins.
+        """
+        first, margin = written[0], norm.margin if norm else 0
+        if margin == 0 or not _is_last(first) or 2 * margin > min(first.shape[2:]):
+            self.run(read, written)
+            return
+        wide = margins.with_margins(first, margin)
+        self.run(read, written, wide=wide, MARGIN=margin)
+        margins.leave(first, wide)
+
 
 def find_launch(
     x: Tensor, ups: PerAxis, downs: PerAxis, sigma: str, norm: Normalisation | None, backward: bool
@@ -367,13 +382,7 @@ def launch_forward(
     if launch is None:
         return dense_activation(x, bias, ups, downs, sigma)
     y = _empty_output(x, downs)
-    margin = 0 if norm is None or not _is_last(x) else norm.margin
-    if margin == 0 or 2 * margin > min(y.shape[2:]):
-        launch.run((x, bias), (y,))
-        return y
-    wide = margins.with_margins(y, margin)
-    launch.run((x, bias), (y,), wide=wide, MARGIN=margin)
-    margins.leave(y, wide)
+    launch.run_with_margins((x, bias), (y,), norm)
     return y
 
 
@@ -396,7 +405,7 @@ def launch_backward(
     # Sums of parts of planes instead of atomic additions: the same result every time.
     kinds = 1 if norm is None else 2
     sums = torch.empty(kinds, launch.parts, *x.shape[:2], dtype=torch.float32, device=x.device)
-    launch.run((dy, x, bias), (dx, sums))
+    launch.run_with_margins((dy, x, bias), (dx, sums), norm if norm and not norm.share else None)
     if norm is None:
         return dx, *sums.sum((1, 2)).to(bias.dtype)
     totals: Iterable[Tensor]

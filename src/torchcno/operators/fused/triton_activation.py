@@ -282,12 +282,13 @@ def forward_2d(
 @triton.jit
 def backward_2d(
     dy, x, bias, mean, variance, weight, shift, eps, up_rows, up_columns, down_rows, down_columns,
-    dx, sums, S: tl.constexpr,
+    dx, sums, S: tl.constexpr, wide=None, MARGIN: tl.constexpr = 0,
 ):  # fmt: skip
     """The gradient G of P planes of X + b, and sums over each plane: its part of db, and of dγ.
 
     For a normalised X, G is that of γ X̂ + β + b, and dγ = Σ G ∘ X̂. Where the statistics of X̂ are
-    held, dX is γ / √(v + ε) G, and stored in its place.
+    held, dX is γ / √(v + ε) G, and stored in its place; then `wide`, where it is given, becomes dX
+    with periodic margins.
     """
     BF: tl.constexpr = S.FINE.BH
     plane = tl.program_id(0) * S.P
@@ -312,6 +313,9 @@ def backward_2d(
     if S.HELD:
         scale = tl.load(weight + at % S.C) * tl.rsqrt(tl.load(variance + at % S.C) + eps)
         _store_planes(dx, dX * scale[None, :, None], plane, S.X, S)
+        if wide is not None:
+            scaled = dX * scale[None, :, None]
+            _store_planes_with_margins(wide, scaled, plane, S.X, S, MARGIN)
     else:
         _store_planes(dx, dX, plane, S.X, S)
     tl.store(sums + at, tl.sum(tl.sum(dX, axis=2), axis=0))
