@@ -77,7 +77,7 @@ def gather(
                 i, j = t // K, t % K
                 h, w, sign = _neighbour(p, i, j, H, W, K, SIGN_H, SIGN_W)
                 mask = ((p < POINTS) & (sign != 0))[:, None] & inside[None, :]
-                at = (first + h * x_h + w * x_w)[:, None] + (c * x_c)[None, :]
+                at = (first + h.to(tl.int64) * x_h + w * x_w)[:, None] + (c * x_c)[None, :]
                 values = tl.load(x + at, mask=mask, other=0.0).to(kind).to(tl.float32)
                 if SIGN_H < 0 or SIGN_W < 0:
                     values *= sign[:, None]

@@ -209,18 +209,18 @@ def products_with_windows(
     if BACKWARDS:
         i, j = K - 1 - i, K - 1 - j
     i, j = i - PAD, j - PAD
+    window = i * stride_h + j * stride_w + s * stride_s
     result = tl.zeros((CB, TB), tl.float32)
     for tile in range(program, TILES, tl.num_programs(0)):
         p = tile * PB + tl.arange(0, PB)
         inside = (p < POINTS)[:, None]
         mask = inside & (c[None, :] < C)
         a = tl.load(many + p[:, None].to(tl.int64) * C + c[None, :], mask=mask, other=0.0)
-        n = p // (ROWS * COLUMNS)
-        y = (p // COLUMNS % ROWS)[:, None] + i[None, :]
-        x = (p % COLUMNS)[:, None] + j[None, :]
+        n, row, column = p // (ROWS * COLUMNS), p // COLUMNS % ROWS, p % COLUMNS
+        at = n.to(tl.int64) * stride_n + row.to(tl.int64) * stride_h + column * stride_w
+        y, x = row[:, None] + i[None, :], column[:, None] + j[None, :]
         mask = inside & (t < LINES * K * S)[None, :] & (y >= 0) & (y < H) & (x >= 0) & (x < W)
-        at = n[:, None].to(tl.int64) * stride_n + y * stride_h + x * stride_w
-        b = tl.load(few + at + s[None, :] * stride_s, mask=mask, other=0.0)
+        b = tl.load(few + at[:, None] + window[None, :], mask=mask, other=0.0)
         result += tl.dot(tl.trans(a), b, input_precision=PRECISION)
     first = (program * tl.num_programs(2) + tl.program_id(2)) * C
     tl.store(parts + (first + c[:, None]) * TB + t[None, :], result, mask=(c < C)[:, None])
