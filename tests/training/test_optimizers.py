@@ -70,7 +70,7 @@ def test_adamw_on_the_gpu_is_that_on_the_cpu(layout, factor):
             for i, w in enumerate(network):
                 generator = Generator().manual_seed(100 * step + i)
                 gradient = torch.randn(w.shape, generator=generator, dtype=w.dtype)
-                w.grad = (factor * gradient).to(device, memory_format=torch.preserve_format)
+                w.grad = torch.empty_like(w).copy_(factor * gradient)  # as autograd lays it
             optimizer.step()
         return [w.detach().cpu() for w in network]
 
