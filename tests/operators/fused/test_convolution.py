@@ -10,7 +10,7 @@ from torchcno.operators.fused import convolution
 
 @pytest.mark.parametrize("margin", [0, 1])
 @pytest.mark.parametrize("k", [3, 5])
-@pytest.mark.parametrize("channels", [(5, 1), (5, 2), (1, 6), (2, 1), (1, 1), (20, 8), (16, 70)])
+@pytest.mark.parametrize("channels", [(5, 1), (5, 2), (1, 6), (2, 3), (1, 1)])
 @pytest.mark.skipif(
     torch.cuda.is_available(), reason="needs Triton's interpreter, which needs to be alone"
 )
@@ -21,19 +21,13 @@ def test_a_kernel_of_few_channels_has_the_gradient_of_the_convolution(channels, 
     y = F.conv2d(x, weight, padding=margin)
     dy = torch.randn(y.shape, generator=generator)
     (expected,) = torch.autograd.grad(y, weight, dy)
-    for layout in (torch.contiguous_format, torch.channels_last):
-        dy, x, laid = (t.detach().contiguous(memory_format=layout) for t in (dy, x, weight))
-        found = convolution.by_windows(dy, x, laid, margin)
-        torch.testing.assert_close(found, expected)
-        assert found.stride() == laid.stride()
+    for fields in ((dy, x), (t.contiguous(memory_format=torch.channels_last) for t in (dy, x))):
+        torch.testing.assert_close(convolution.by_windows(*fields, weight, margin), expected)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize(
-    ("channels", "margin"),
-    [((64, 1), 1), ((160, 2), 0), ((1, 64), 0), ((16, 64), 1), ((32, 16), 0)],
-)
+@pytest.mark.parametrize(("channels", "margin"), [((64, 1), 1), ((160, 2), 0), ((1, 64), 0)])
 def test_gradients_of_few_channels_on_the_gpu(channels, margin, dtype):
     generator = torch.Generator("cuda").manual_seed(0)
     how = {"generator": generator, "device": "cuda"}

@@ -5,16 +5,12 @@ from itertools import product
 
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import nn
 
 from torchcno.arithmetic import arithmetic
 from torchcno.models.cno import CNO, CNOConfig
-from torchcno.operators import Activation, Convolution, WindowedSinc, aside, lay_channels_last
+from torchcno.operators import aside, lay_channels_last
 from torchcno.operators.boundary import BOUNDARIES, extend
 from torchcno.operators.fused import margins
-from torchcno.operators.fused.batch_norm import normalise
-from torchcno.operators.fused.normalised import normalise_and_activate
 
 PAIRS = list(product(BOUNDARIES, BOUNDARIES))
 
@@ -41,50 +37,6 @@ def test_a_program_extends_and_folds_as_the_definition_does(margin, boundaries, 
     assert folded.is_contiguous(memory_format=memory_format)
 
 
-def around(x, margin):
-    return F.pad(x, [margin] * 4, mode="circular")
-
-
-@pytest.mark.skipif(
-    torch.cuda.is_available(), reason="needs Triton's interpreter, which needs to be alone"
-)
-@pytest.mark.parametrize("shape", [(2, 3, 6, 4), (3, 40, 9, 5)])
-@pytest.mark.parametrize("margin", [1, 2])
-@pytest.mark.parametrize("training", [True, False])
-def test_a_norm_leaves_its_field_and_its_gradient_with_their_margins(training, margin, shape):
-    generator = torch.Generator().manual_seed(0)
-    x, dy = (torch.randn(shape, generator=generator) for _ in range(2))
-    x = x.contiguous(memory_format=torch.channels_last).requires_grad_()
-    norm = nn.BatchNorm2d(shape[1]).train(training)
-    y = normalise(x, norm, None, margin)
-    (dx,) = torch.autograd.grad(y, x, dy)
-    for field in (y, dx):
-        assert torch.equal(margins.find(field, margin), around(field, margin))
-        assert margins.find(field, margin + 1) is None
-        with torch.no_grad():
-            field.add_(1)
-        assert margins.find(field, margin) is None  # they are those of the field before
-    assert margins.find(normalise(x, norm), margin) is None
-
-
-@pytest.mark.skipif(
-    torch.cuda.is_available(), reason="needs Triton's interpreter, which needs to be alone"
-)
-@pytest.mark.parametrize("sizes", [((8, 8), (16, 16)), ((9, 8), (5, 12))])
-@pytest.mark.parametrize("channels", [4, 6])
-@pytest.mark.parametrize("training", [True, False])
-def test_a_normalised_activation_leaves_its_field_and_its_gradient(training, channels, sizes):
-    x = torch.randn(2, channels, *sizes[0], generator=torch.Generator().manual_seed(0))
-    x = x.contiguous(memory_format=torch.channels_last).requires_grad_()
-    activation = Activation(channels, *sizes, "leaky_relu", WindowedSinc(), "periodic", 2)
-    norm = nn.BatchNorm2d(channels).train(training)
-    y = normalise_and_activate(x, norm, activation, 1)
-    (dx,) = torch.autograd.grad(y.square().sum(), x)
-    for field in (y, dx):
-        assert torch.equal(margins.find(field, 1), around(field, 1))
-    assert margins.find(normalise_and_activate(x, norm, activation), 1) is None
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
@@ -102,7 +54,7 @@ def test_margins_on_the_gpu(boundaries, memory_format, dtype):
 
 
 @pytest.mark.gpu
-def test_a_step_of_a_periodic_network_has_the_gradients_of_the_definition(monkeypatch):
+def test_a_step_of_a_periodic_network_has_the_gradients_of_the_definition():
     torch.manual_seed(0)
     config = CNOConfig(
         size=(32, 32), boundary="periodic", levels=2, width=16, neck_blocks=2, skip_blocks=1
@@ -110,19 +62,9 @@ def test_a_step_of_a_periodic_network_has_the_gradients_of_the_definition(monkey
     model = CNO(config).cuda().train()
     exact, x = copy.deepcopy(model).double(), torch.randn(8, 1, 32, 32, device="cuda")
     lay_channels_last(model)
-    launched, launch = [], margins.launch
-
-    def count(*given):
-        launched.append(given[0])
-        return launch(*given)
-
-    monkeypatch.setattr(margins, "launch", count)
     with arithmetic("32"), aside(model):
         model(x).square().mean().backward()
-    ours = len(launched)
     exact(x.double()).square().mean().backward()
-    kernels = sum(isinstance(module, Convolution) for module in model.modules())
-    assert ours < kernels  # forward and backward; without what is left it would be twice as many
     scale = max(float(parameter.grad.norm()) for parameter in exact.parameters())
     for (name, found), true in zip(model.named_parameters(), exact.parameters(), strict=True):
         error = float((found.grad.double() - true.grad).norm())

@@ -14,14 +14,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.weak import WeakTensorKeyDictionary
 
-from torchcno.operators.fused import choice, margins
+from torchcno.operators.fused import choice
 from torchcno.operators.fused.kernels import (
     PROGRAMS,
     Normalisation,
     launch_normalisation_backward,
-    of_plane,
     or_dense,
     rows_of_a_program,
 )
@@ -29,9 +27,7 @@ from torchcno.operators.fused.layout import memory_format
 from torchcno.operators.fused.row_plans import power_of_two
 from torchcno.operators.fused.streams import current_aside
 
-MOMENTS = (32, 8192)  # channels of a program that takes statistics, and values at a time
-SUMS = (64, 4096)  # the same for sums of gradients
-_counters: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+JOINED = 8  # channels whose shares one program joins
 
 
 def why_not_by_programs(x: Tensor, norm: nn.Module) -> str | None:
@@ -47,18 +43,14 @@ def why_not_by_programs(x: Tensor, norm: nn.Module) -> str | None:
     return choice.why_not_plain_batch_norm(x, norm)
 
 
-def normalise(x: Tensor, norm: nn.Module, plus: Tensor | None = None, margin: int = 0) -> Tensor:
-    """norm(x), and `plus` where it is given; `why_not_by_programs` has nothing against it.
-
-    With a `margin`, the result and the gradient of x are left with periodic margins, too.
-    """
+def normalise(x: Tensor, norm: nn.Module, plus: Tensor | None = None) -> Tensor:
+    """norm(x), and `plus` where it is given; `why_not_by_programs` has nothing against it."""
     if not isinstance(norm, nn.BatchNorm2d):
         raise TypeError(f"{type(norm).__name__} has no program.")
     if plus is not None:
         plus = plus.to(x.dtype).contiguous(memory_format=torch.channels_last)
     parameters = (norm.weight, norm.bias)
-    statistics = find_statistics(x, norm)
-    y: Tensor = _BatchNorm.apply(x, plus, *parameters, *statistics, norm.eps, margin)
+    y: Tensor = _BatchNorm.apply(x, plus, *parameters, *find_statistics(x, norm), norm.eps)
     return y
 
 
@@ -94,16 +86,11 @@ def batch_statistics(
     return found
 
 
-def _divide(
-    x: Tensor, most: int, values: int
-) -> tuple[int, int, int, tuple[int, int], dict[str, int]]:
-    """Channels, points, tiles of points, the grid of programs, and the blocks of each.
-
-    A program has so many channels at most, and so many values at a time.
-    """
+def _divide(x: Tensor) -> tuple[int, int, int, tuple[int, int], dict[str, int]]:
+    """Channels, points, tiles of points, the grid of programs, and the blocks of each."""
     channels = x.shape[1]
-    points, block = x.numel() // channels, min(power_of_two(channels), most)
-    point_block, blocks = values // block, -(-channels // block)
+    points, block = x.numel() // channels, min(power_of_two(channels), 64)
+    point_block, blocks = 4096 // block, -(-channels // block)
     tiles = -(-points // point_block)
     grid = min(tiles, PROGRAMS // blocks), blocks
     return channels, points, tiles, grid, {"C": channels, "PB": point_block, "CB": block}
@@ -112,41 +99,30 @@ def _divide(
 def _launch_statistics(
     x: Tensor, running_mean: Tensor, running_variance: Tensor, momentum: float
 ) -> tuple[Tensor, Tensor]:
-    """By a Triton program, over shares of the points."""
+    """By two Triton programs: shares of the points, and what joins them."""
     from torchcno.operators.fused import triton_sums
 
-    channels, points, tiles, grid, shape = _divide(x, *MOMENTS)
+    channels, points, tiles, grid, shape = _divide(x)
     parts = torch.empty(3, grid[0], channels, dtype=torch.float32, device=x.device)
     mean, variance = (torch.empty_like(running_mean) for _ in range(2))
-    triton_sums.moments[grid](
-        x, parts, _find_counter(running_mean, grid[1]), mean, variance, running_mean,
-        running_variance, momentum, points, tiles, **shape,
-        NB=power_of_two(grid[0]), num_warps=8,
+    triton_sums.moments[grid](x, parts, points, tiles, **shape)
+    triton_sums.join_moments[(-(-channels // JOINED),)](
+        parts, mean, variance, running_mean, running_variance, momentum, points, grid[0],
+        C=channels, PB=power_of_two(grid[0]), CB=JOINED,
     )  # fmt: skip
     for changed in (running_mean, running_variance):
         torch.autograd.graph.increment_version(changed)  # a program's writes are not seen
     return mean, variance
 
 
-def _find_counter(running_mean: Tensor, blocks: int) -> Tensor:
-    """The zeros with which programs that take these statistics count themselves."""
-    counter = _counters.get(running_mean)
-    if counter is None:
-        counter = torch.zeros(blocks, dtype=torch.int32, device=running_mean.device)
-        if running_mean.is_cuda and torch.cuda.is_current_stream_capturing():
-            return counter  # which a graph has to itself, and clears
-        _counters[running_mean] = counter
-    return counter
-
-
 class _BatchNorm(torch.autograd.Function):
-    """Y of x, what is added, γ, β, and of μ, v, 1/n, ε and a margin."""
+    """Y of x, what is added, γ, β, and of μ, v, 1/n and ε."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, plus: Tensor | None, *arguments: Any) -> Tensor:
-        weight, shift, mean, variance, *constants = arguments
+        weight, shift, mean, variance, share, eps = arguments
         ctx.save_for_backward(x, weight, shift, mean, variance)
-        ctx.constants, ctx.adds = constants, plus is not None
+        ctx.constants, ctx.adds = (share, eps), plus is not None
         y: Tensor = or_dense(_launch_forward, _dense, x, plus, *arguments)
         return y
 
@@ -159,7 +135,7 @@ class _BatchNorm(torch.autograd.Function):
         else:
             gradients = or_dense(_launch_backward, _dense_backward, *given)
         dx, *others = gradients
-        return dx, dy if ctx.adds else None, *others, *[None] * 5
+        return dx, dy if ctx.adds else None, *others, None, None, None, None
 
 
 def _launch_forward(
@@ -171,20 +147,15 @@ def _launch_forward(
     variance: Tensor,
     share: float,
     eps: float,
-    margin: int,
 ) -> Tensor:
     from torchcno.operators.fused import triton_sums
 
     channels = x.shape[1]
     rows, y = x.numel() // channels, torch.empty_like(x)
     row_block, block = rows_of_a_program(rows, channels)
-    wide = margins.with_margins(x, margin) if margin else None
     triton_sums.normalise[(-(-rows // row_block), -(-channels // block))](
-        x, plus, y, wide, mean, variance, weight, shift, eps, rows, **of_plane(x, wide),
-        C=channels, RB=row_block, CB=block,
-    )  # fmt: skip
-    if wide is not None:
-        margins.leave(y, wide)
+        x, plus, y, mean, variance, weight, shift, eps, rows, C=channels, RB=row_block, CB=block
+    )
     return y
 
 
@@ -197,29 +168,27 @@ def _launch_backward(
     variance: Tensor,
     share: float,
     eps: float,
-    margin: int,
 ) -> tuple[Tensor, ...]:
     from torchcno.operators.fused import triton_sums
 
     dy = dy.contiguous(memory_format=torch.channels_last)
-    channels, points, tiles, grid, shape = _divide(x, *SUMS)
+    channels, points, tiles, grid, shape = _divide(x)
     parts = torch.empty(2, grid[0], channels, dtype=torch.float32, device=x.device)
     triton_sums.gradient_sums[grid](dy, x, parts, mean, variance, eps, points, tiles, **shape)
-    norm = Normalisation(mean, variance, weight, shift, eps, share, margin)
-    dx = torch.empty_like(x)
+    dx, norm = torch.empty_like(x), Normalisation(mean, variance, weight, shift, eps, share)
     dshift, dweight, _ = launch_normalisation_backward(dy, dx, x, parts, norm)
     return dx, dweight, dshift
 
 
 def _dense(x: Tensor, plus: Tensor | None, weight: Tensor, shift: Tensor, *how: Any) -> Tensor:
-    mean, variance, share, eps, _ = how
+    mean, variance, share, eps = how
     y = dense_normalisation(x, Normalisation(mean, variance, weight, shift, eps, share))
     return y if plus is None else y + plus
 
 
 def dense_normalisation(x: Tensor, norm: Normalisation) -> Tensor:
     """Batch norm as PyTorch has it; statistics of a batch are made again, for their gradient."""
-    mean, variance, weight, shift, eps, share, _ = norm
+    mean, variance, weight, shift, eps, share = norm
     if share:
         return F.batch_norm(x, None, None, weight, shift, training=True, eps=eps)
     return F.batch_norm(x, mean, variance, weight, shift, eps=eps)

@@ -11,12 +11,7 @@ from torchcno.operators.conditioning import Modulation, modulate
 from torchcno.operators.convolution import Convolution
 from torchcno.operators.fused import choice
 from torchcno.operators.fused.batch_norm import normalise, why_not_by_programs
-from torchcno.operators.fused.convolution import (
-    convolve,
-    convolve_by,
-    leave_untouched,
-    margin_to_leave,
-)
+from torchcno.operators.fused.convolution import convolve, convolve_by, leave_untouched
 from torchcno.operators.fused.normalised import normalise_and_activate
 from torchcno.operators.fused.prepared import PreparedConvolution
 from torchcno.operators.fused.streams import current_aside
@@ -80,9 +75,9 @@ def compute(
         y = leave_untouched(y, convolution.bias)
         _tell(norm, convolution.bias)
     if why_not_fused(y, norm, activation, modulation) is None:
-        return normalise_and_activate(y, norm, activation, margin_to_leave(y, convolution))
+        return normalise_and_activate(y, norm, activation)
     if why_not_by_programs(y, norm) is None:
-        y, plus = normalise(y, norm, plus, margin_to_leave(y, convolution)), None
+        y, plus = normalise(y, norm, plus), None
     else:
         y = norm(y)
     z = activation(modulate(y, modulation))

@@ -40,7 +40,6 @@ def convolve(x: Tensor, convolution: Convolution, with_bias: bool = True) -> Ten
     dtype = torch.get_autocast_dtype("cuda") if half else own.dtype
     bias = None if bias is None else bias.detach()
     if few.has_program(x, own, convolution.boundaries):
-        beside.begin_copies(dtype)
         y = few.convolve_few(x, own.detach(), bias, convolution.boundaries, dtype)
         return _gradients_aside(y, x, convolution, None, with_bias)
     copies = beside.copies(dtype)
@@ -77,18 +76,6 @@ def _turns(x: Tensor, convolution: Convolution) -> bool:
     return x.is_cuda and x.ndim == 4 and not filled and not reflected
 
 
-def margin_to_leave(y: Tensor, convolution: Convolution) -> int:
-    """The periodic margin with which convolutions read fields as y = K x, and their gradients.
-
-    A program that makes such a field stores it with the margin, too. 0: that is of no use.
-    """
-    margin: int = convolution.weight.shape[-1] // 2
-    periodic = set(convolution.boundaries) == {"periodic"}
-    if current_aside() is None or not periodic or not _turns(y, convolution):
-        return 0
-    return margin if 2 * margin <= min(y.shape[2:]) else 0
-
-
 def leave_untouched(y: Tensor, parameter: nn.Parameter) -> Tensor:
     """y as it is; its gradient for `parameter`, on which it does not depend, is zero."""
     beside = current_aside()
@@ -117,10 +104,6 @@ def _extended(x: Tensor, convolution: Convolution) -> tuple[Tensor, int]:
     boundaries = convolution.boundaries
     if set(boundaries) == {"zero"} or margin == 0 or not margins.is_supported(x):
         return convolution.extended(x)
-    if not torch.is_grad_enabled() and set(boundaries) == {"periodic"}:
-        wide = margins.find(x, margin)
-        if wide is not None:
-            return wide, 0
     return margins.extend_plane(x, margin, boundaries), 0
 
 
@@ -210,9 +193,7 @@ class _GradientsAside(torch.autograd.Function):
         return dy, *[None] * 6
 
 
-NARROW = 32  # channels, on one side, up to which gradients of weights are made by `by_windows`
-WINDOWS = 32  # of a point that one program takes for all lines of taps; more go a line a program
-POINTS = 64  # that such a program multiplies at a time; others twice as many
+POINTS = 64  # that a program multiplies at a time
 
 
 def _with_margins_of_few(
@@ -223,7 +204,7 @@ def _with_margins_of_few(
     What x_c(p + i) reads beyond an edge, dy_o(q − i) reads beyond the opposite one.
     """
     weight = convolution.weight
-    if _windows_are_of_inputs(weight):
+    if weight.shape[1] <= FEW:
         return dy, *_extended(x, convolution)
     dy, zeros = _extended(dy, convolution)
     return dy, x, weight.shape[-1] - 1 - zeros
@@ -232,10 +213,7 @@ def _with_margins_of_few(
 def weight_gradient(dy: Tensor, x: Tensor, weight: Tensor, margin: int) -> Tensor:
     """dk of y = K x, with `margin` zeros around x: dk_oci = Σ_n,p dy_nop x_nc(p + i)."""
     dims = weight.ndim - 2
-    narrow = min(weight.shape[:2])
-    # The library's programs for a few dozen channels at many points are not made for Hopper.
-    windows = narrow <= FEW or (narrow <= NARROW and narrow % FILLED == 0 and dy.itemsize == 2)
-    if dims == 2 and x.is_cuda and windows:
+    if dims == 2 and x.is_cuda and min(weight.shape[:2]) <= FEW:
         gradient: Tensor = or_dense(by_windows, by_library, dy, x, weight, margin)
         return gradient
     return by_library(dy, x, weight, margin)
@@ -262,46 +240,34 @@ def by_library(dy: Tensor, x: Tensor, weight: Tensor, margin: int) -> Tensor:
 
 
 def by_windows(dy: Tensor, x: Tensor, weight: Tensor, margin: int) -> Tensor:
-    """The gradient for few channels in or out, as products with windows of these; in float32.
+    """The gradient for few channels in or out, as products with windows of these.
 
     Of few channels out, the windows look the other way: Σ_n,q x_ncq dy_no(q − i).
     """
     k = weight.shape[-1]
-    if _windows_are_of_inputs(weight):
-        gradient = multiply_windows(dy, x, k, margin, False)
-    else:
-        gradient = multiply_windows(x, dy, k, k - 1 - margin, True).transpose(0, 1)
-    laid = torch.empty_like(weight, dtype=gradient.dtype)
-    return gradient if gradient.stride() == laid.stride() else laid.copy_(gradient)
+    if weight.shape[1] <= FEW:
+        return multiply_windows(dy, x, k, margin)
+    return multiply_windows(x, dy, k, k - 1 - margin).transpose(0, 1).flip(2, 3)
 
 
-def _windows_are_of_inputs(weight: Tensor) -> bool:
-    return weight.shape[1] <= weight.shape[0]
-
-
-def multiply_windows(many: Tensor, few: Tensor, k: int, pad: int, backwards: bool) -> Tensor:
+def multiply_windows(many: Tensor, few: Tensor, k: int, pad: int) -> Tensor:
     """Σ_n,p many_nc(p) few_ns(p + i − pad) for the k² taps i, by a Triton program: (c, s, k, k).
 
-    The taps may come backwards. PyTorch would write out the windows of one sample after the other.
+    PyTorch would write out the windows of one sample after the other.
     """
     from torchcno.operators.fused import triton_sums
 
     many = many.contiguous(memory_format=torch.channels_last)
     (_, channels, *space), number = many.shape, few.shape[1]
-    lines = k if number * k * k <= WINDOWS else 1  # of taps that a program takes
-    points, taps = many.numel() // channels, number * k * lines
-    block, tap_block = min(power_of_two(channels), 64), power_of_two(taps)
-    tile = POINTS if lines == k else 2 * POINTS
-    tiles, blocks = -(-points // tile), -(-channels // block)
-    shares = min(tiles, PROGRAMS // blocks // (1 if lines == k else 2))
-    parts = torch.empty(
-        shares, k // lines, channels, tap_block, dtype=torch.float32, device=many.device
-    )
+    points, taps = many.numel() // channels, number * k * k
+    block, tap_block = min(power_of_two(channels), 128), power_of_two(taps)
+    tiles = -(-points // POINTS)
+    programs = min(tiles, PROGRAMS)
+    parts = torch.empty(programs, channels, tap_block, dtype=torch.float32, device=many.device)
     exact = arithmetic_of(many) == "fp32"
-    triton_sums.products_with_windows[(shares, blocks, k // lines)](
+    triton_sums.products_with_windows[(programs, -(-channels // block))](
         many, few, parts, points, tiles, *space, *few.shape[2:], *few.stride(),
-        C=channels, S=number, K=k, LINES=lines, PAD=pad, BACKWARDS=backwards,
-        PRECISION="ieee" if exact else "tf32", PB=tile, CB=block, TB=tap_block,
+        C=channels, S=number, K=k, PAD=pad, PRECISION="ieee" if exact else "tf32",
+        PB=POINTS, CB=block, TB=tap_block,
     )  # fmt: skip
-    sums = parts.sum(0)[..., :taps].transpose(0, 1).reshape(channels, k, k, number)
-    return sums.permute(0, 3, 1, 2)
+    return parts.sum(0)[:, :taps].view(channels, number, k, k)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from torchcno.constants import remember
 from torchcno.operators.activation import filtered_activation
-from torchcno.operators.fused import choice, margins, row_plans
+from torchcno.operators.fused import choice, row_plans
 from torchcno.operators.fused.choice import Arithmetic, PerAxis
 from torchcno.operators.fused.layout import memory_format
 from torchcno.operators.fused.row_plans import power_of_two
@@ -38,7 +38,6 @@ class Normalisation(NamedTuple):
     shift: Tensor  # β
     eps: float  # ε
     share: float  # 1/n, if μ and v are those of the n values of x; 0, if they do not depend on x
-    margin: int = 0  # periodic, with which results and gradients are left, too, with channels last
 
 
 # Defined and implemented one by one: the first call of a `torch.library.custom_op` would import
@@ -310,27 +309,12 @@ class Launch(NamedTuple):
     options: dict[str, int]  # of the compiler
     parts: int = 1  # that a plane's sums come in
 
-    def run(self, read: tuple[Tensor, ...], written: tuple[Tensor, ...], **more: Any) -> None:
+    def run(self, read: tuple[Tensor, ...], written: tuple[Tensor, ...]) -> None:
         """The program on all planes."""
         from torchcno.operators.fused.triton_activation import as_constants
 
         given = (*read, *self.tables, *written, *self.planes)
-        self.program(*given, S=as_constants(self.shape), **more, **self.options)
-
-    def run_with_margins(
-        self, read: tuple[Tensor, ...], written: tuple[Tensor, ...], norm: Normalisation | None
-    ) -> None:
-        """`run`, which leaves the first that is written with the margin of `norm`, if it has one.
-
-        With channels last, and where the field is large enough to be all of its margins.
-        """
-        first, margin = written[0], norm.margin if norm else 0
-        if margin == 0 or not _is_last(first) or 2 * margin > min(first.shape[2:]):
-            self.run(read, written)
-            return
-        wide = margins.with_margins(first, margin)
-        self.run(read, written, wide=wide, MARGIN=margin)
-        margins.leave(first, wide)
+        self.program(*given, S=as_constants(self.shape), **self.options)
 
 
 def find_launch(
@@ -382,7 +366,7 @@ def launch_forward(
     if launch is None:
         return dense_activation(x, bias, ups, downs, sigma)
     y = _empty_output(x, downs)
-    launch.run_with_margins((x, bias), (y,), norm)
+    launch.run((x, bias), (y,))
     return y
 
 
@@ -405,7 +389,7 @@ def launch_backward(
     # Sums of parts of planes instead of atomic additions: the same result every time.
     kinds = 1 if norm is None else 2
     sums = torch.empty(kinds, launch.parts, *x.shape[:2], dtype=torch.float32, device=x.device)
-    launch.run_with_margins((dy, x, bias), (dx, sums), norm if norm and not norm.share else None)
+    launch.run((dy, x, bias), (dx, sums))
     if norm is None:
         return dx, *sums.sum((1, 2)).to(bias.dtype)
     totals: Iterable[Tensor]
@@ -445,22 +429,12 @@ def launch_normalisation_backward(
     rows, columns = (batch * points, channels) if last else (batch * channels, points)
     row_block, column_block = rows_of_a_program(rows, columns)
     totals = sums.new_empty(3, channels)
-    wide = margins.with_margins(x, norm.margin) if norm.margin and last else None
     triton_sums.normalisation_backward[(-(-rows // row_block), -(-columns // column_block))](
-        g, dx, wide, x, sums, totals, mean, variance, weight, eps, norm.share, rows, columns,
-        sums.shape[1], **of_plane(x, wide),
+        g, dx, x, sums, totals, mean, variance, weight, eps, norm.share, rows, columns,
+        sums.shape[1],
         C=channels, LAST=last, NB=32, RB=row_block, CB=column_block, num_warps=8,
     )  # fmt: skip
-    if wide is not None:
-        margins.leave(dx, wide)
     return totals
-
-
-def of_plane(x: Tensor, wide: Tensor | None) -> dict[str, int]:
-    """Sizes for which a program is compiled that stores a field with margins, too."""
-    if wide is None:
-        return {"H": 0, "W": 0, "MARGIN": 0}
-    return {"H": x.shape[2], "W": x.shape[3], "MARGIN": (wide.shape[3] - x.shape[3]) // 2}
 
 
 def _normalisation(norm: Normalisation | None) -> tuple[Tensor | float | None, ...]:

@@ -32,25 +32,6 @@ def extend_plane(x: Tensor, margin: int, boundaries: tuple[str, ...]) -> Tensor:
     return y
 
 
-def with_margins(x: Tensor, margin: int) -> Tensor:
-    """An empty field as x, with channels last, and `margin` points more on all sides."""
-    *outer, rows, columns = x.shape
-    shape = (*outer, rows + 2 * margin, columns + 2 * margin)
-    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-
-
-def leave(x: Tensor, wide: Tensor) -> None:
-    """Let `find` have `wide`, periodic x with its margins, which the program of x has stored."""
-    x.__dict__["_with_margins"] = x._version, wide
-
-
-def find(x: Tensor, margin: int) -> Tensor | None:
-    """x with periodic margins, if they were left with x as it is now."""
-    version, wide = x.__dict__.get("_with_margins", (None, None))
-    fits = wide is not None and wide.shape[-1] == x.shape[-1] + 2 * margin
-    return wide if fits and version == x._version else None
-
-
 class _ExtendPlane(torch.autograd.Function):
     """E x, and Eᵀ."""
 

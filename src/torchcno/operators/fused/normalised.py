@@ -24,34 +24,28 @@ from torchcno.operators.fused.choice import PerAxis
 from torchcno.operators.fused.kernels import Normalisation
 
 
-def normalise_and_activate(
-    x: Tensor, norm: nn.Module, activation: nn.Module, margin: int = 0
-) -> Tensor:
-    """activation(norm(x)) by one program, where `block.why_not_fused` has nothing against it.
-
-    With a `margin`, the result and the gradient of x are left with periodic margins, too.
-    """
+def normalise_and_activate(x: Tensor, norm: nn.Module, activation: nn.Module) -> Tensor:
+    """activation(norm(x)) by one program, where `block.why_not_fused` has nothing against it."""
     if not (isinstance(norm, nn.BatchNorm2d) and isinstance(activation, Activation)):
         raise TypeError(f"{type(norm).__name__} and {type(activation).__name__} have no program.")
     mean, variance, share = find_statistics(x, norm)
     parameters = (activation.bias, norm.weight, norm.bias)
     matrices = (activation.ups, activation.downs)
     y: Tensor = _NormalisedActivation.apply(
-        x, *parameters, mean, variance, norm.eps, share, margin, *matrices, activation.sigma
+        x, *parameters, mean, variance, norm.eps, share, *matrices, activation.sigma
     )
     return y
 
 
 class _NormalisedActivation(torch.autograd.Function):
-    """Y of x, b, γ, β, μ, v, ε, `share` and `margin` (as in `Normalisation`), U, D and σ."""
+    """Y of x, b, γ, β, μ, v, ε, `share` (as in `Normalisation`), U, D and σ."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor, *arguments: Any) -> Tensor:
-        weight, shift, mean, variance, *constants = arguments[:7]
-        matrices_and_sigma = arguments[7:]
-        norm = Normalisation(mean, variance, weight, shift, *constants)
+        weight, shift, mean, variance, eps, share, *matrices_and_sigma = arguments
+        norm = Normalisation(mean, variance, weight, shift, eps, share)
         ctx.save_for_backward(x, bias, mean, variance, weight, shift)
-        ctx.constants = constants, matrices_and_sigma
+        ctx.constants = eps, share, matrices_and_sigma
         given = (x, bias, *matrices_and_sigma, norm)
         y: Tensor = kernels.or_dense(kernels.launch_forward, _dense, *given)
         return y
@@ -59,8 +53,8 @@ class _NormalisedActivation(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, bias, mean, variance, weight, shift = ctx.saved_tensors
-        constants, matrices_and_sigma = ctx.constants
-        norm = Normalisation(mean, variance, weight, shift, *constants)
+        eps, share, matrices_and_sigma = ctx.constants
+        norm = Normalisation(mean, variance, weight, shift, eps, share)
         given = (dy, x, bias, *matrices_and_sigma, norm)
         # To be differentiated again: by operations that can be. So also where the arithmetic has
         # changed since, and planes that fitted on chip do not.
@@ -68,7 +62,7 @@ class _NormalisedActivation(torch.autograd.Function):
             gradients = _dense_backward(*given)
         else:
             gradients = kernels.or_dense(kernels.launch_backward, _dense_backward, *given)
-        return *gradients, *[None] * 8
+        return *gradients, *[None] * 7
 
 
 def _dense(

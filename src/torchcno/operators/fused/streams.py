@@ -38,30 +38,16 @@ class Aside:
     counted: list[Tensor] = field(default_factory=list)  # to which one is added
     told: list[tuple[Tensor, Tensor, float]] = field(default_factory=list)  # a, b, c: a ← a + cb
     _copies: Copies | None = None
-    _copied: torch.cuda.Event | None = None  # which who reads the copies waits for
-    _waited: set[int] = field(default_factory=set)  # the streams that have
     _turns: Iterator[int] = field(default_factory=count)
 
     def next_stream(self) -> torch.cuda.Stream | None:
         """The stream whose turn it is."""
         return self.streams[next(self._turns) % len(self.streams)] if self.streams else None
 
-    def begin_copies(self, dtype: torch.dtype) -> None:
-        """Copy all weights beside what comes now, if that is not done."""
-        if self._copies is None and self.streams:
-            with put_aside(self.next_stream()):
-                self._copies = copy_weights(self.weights, dtype)
-                self._copied = torch.cuda.current_stream().record_event()
-
     def copies(self, dtype: torch.dtype) -> Copies:
         """The weights as `dtype`, and turned; the first call of a step copies all of them."""
         if self._copies is None:
             self._copies = copy_weights(self.weights, dtype)
-        if self._copied is not None:
-            current = torch.cuda.current_stream()
-            if current.cuda_stream not in self._waited:
-                current.wait_event(self._copied)
-                self._waited.add(current.cuda_stream)
         return self._copies
 
     @torch.no_grad()

@@ -33,7 +33,6 @@ import triton
 import triton.language as tl
 
 from torchcno.operators import sigma
-from torchcno.operators.fused.triton_margins import image_beyond
 
 sigma.tl = tl
 
@@ -183,26 +182,6 @@ def _store_planes(pointer, block, plane, G: tl.constexpr, S: tl.constexpr):
 
 
 @triton.jit
-def _store_planes_with_margins(
-    wide, block, plane, G: tl.constexpr, S: tl.constexpr, MARGIN: tl.constexpr
-):
-    """P planes (BH, P, BW) and their periodic margins, with channels last."""
-    block = tl.permute(block, (0, 2, 1))
-    plane = plane.to(tl.int64)
-    ROW: tl.constexpr = G.W + 2 * MARGIN
-    wide += plane // S.C * ((G.H + 2 * MARGIN) * ROW * S.C) + plane % S.C
-    h = tl.arange(0, G.BH)[:, None, None]
-    w = tl.arange(0, G.BW)[None, :, None]
-    c = tl.arange(0, S.P)[None, None, :]
-    for a in tl.static_range(2):
-        p, above = image_beyond(h, G.H, MARGIN, a == 1)
-        for b in tl.static_range(2):
-            q, aside = image_beyond(w, G.W, MARGIN, b == 1)
-            mask = (h < G.H) & (w < G.W) & above & aside & (c >= 0)
-            tl.store(wide + (p * ROW + q) * S.C + c, block.to(wide.dtype.element_ty), mask=mask)
-
-
-@triton.jit
 def _raised_planes(X, G: tl.constexpr, S: tl.constexpr):
     """Planes (BH, P, BW) side by side, as a factor of products, each times 2^k; and k (P,)."""
     k = _exponent(tl.max(tl.max(tl.abs(X), axis=2), axis=0), S)
@@ -254,9 +233,9 @@ def _columns_backward(t, e, k, up, down, ROWS: tl.constexpr, S: tl.constexpr):
 @triton.jit
 def forward_2d(
     x, bias, mean, variance, weight, shift, eps, up_rows, up_columns, down_rows, down_columns, y,
-    S: tl.constexpr, wide=None, MARGIN: tl.constexpr = 0,
+    S: tl.constexpr,
 ):  # fmt: skip
-    """Y of P planes; `wide`, where it is given, becomes Y with periodic margins."""
+    """Y of P planes."""
     BF: tl.constexpr = S.FINE.BH
     plane = tl.program_id(0) * S.P
     X = _read_planes(x, bias, mean, variance, weight, shift, eps, plane, S)
@@ -275,20 +254,17 @@ def forward_2d(
         Y += _product(d, z, S)
     Y = tl.reshape(Y, (S.Y.BH, S.P, S.Y.BW)) * _power(-k)[None, :, None]
     _store_planes(y, Y, plane, S.Y, S)
-    if wide is not None:
-        _store_planes_with_margins(wide, Y, plane, S.Y, S, MARGIN)
 
 
 @triton.jit
 def backward_2d(
     dy, x, bias, mean, variance, weight, shift, eps, up_rows, up_columns, down_rows, down_columns,
-    dx, sums, S: tl.constexpr, wide=None, MARGIN: tl.constexpr = 0,
+    dx, sums, S: tl.constexpr,
 ):  # fmt: skip
     """The gradient G of P planes of X + b, and sums over each plane: its part of db, and of dγ.
 
     For a normalised X, G is that of γ X̂ + β + b, and dγ = Σ G ∘ X̂. Where the statistics of X̂ are
-    held, dX is γ / √(v + ε) G, and stored in its place; then `wide`, where it is given, becomes dX
-    with periodic margins.
+    held, dX is γ / √(v + ε) G, and stored in its place.
     """
     BF: tl.constexpr = S.FINE.BH
     plane = tl.program_id(0) * S.P
@@ -313,9 +289,6 @@ def backward_2d(
     if S.HELD:
         scale = tl.load(weight + at % S.C) * tl.rsqrt(tl.load(variance + at % S.C) + eps)
         _store_planes(dx, dX * scale[None, :, None], plane, S.X, S)
-        if wide is not None:
-            scaled = dX * scale[None, :, None]
-            _store_planes_with_margins(wide, scaled, plane, S.X, S, MARGIN)
     else:
         _store_planes(dx, dX, plane, S.X, S)
     tl.store(sums + at, tl.sum(tl.sum(dX, axis=2), axis=0))

@@ -39,32 +39,6 @@ def _image(i, k: tl.constexpr, n, MARGIN: tl.constexpr, REFLECTED: tl.constexpr)
 
 
 @triton.jit
-def image_beyond(i, n: tl.constexpr, MARGIN: tl.constexpr, BEYOND: tl.constexpr):
-    """The point of a periodic axis of n ≥ 2 margin points that i comes back to, in or beyond it."""
-    p = i + MARGIN
-    if BEYOND:
-        return tl.where(i < MARGIN, p + n, p - n), (i < MARGIN) | (i >= n - MARGIN)
-    return p, i >= 0
-
-
-@triton.jit
-def store_with_margins(
-    wide, values, mask, row, c, H: tl.constexpr, W: tl.constexpr, C: tl.constexpr,
-    MARGIN: tl.constexpr,
-):  # fmt: skip
-    """Values (point, channel), and what of them lies beyond the edges of a periodic plane."""
-    n, h, w = row // W // H, row // W % H, row % W
-    for a in tl.static_range(2):
-        p, above = image_beyond(h, H, MARGIN, a == 1)
-        for b in tl.static_range(2):
-            q, aside = image_beyond(w, W, MARGIN, b == 1)
-            point = (n.to(tl.int64) * (H + 2 * MARGIN) + p) * (W + 2 * MARGIN) + q
-            at = wide + point[:, None] * C + c[None, :]
-            there = (above & aside)[:, None]
-            tl.store(at, values.to(wide.dtype.element_ty), mask=mask & there)
-
-
-@triton.jit
 def _entries(BLOCK: tl.constexpr, WIDE: tl.constexpr):
     """The numbers of the values that a program writes; of 64 bits where there are so many."""
     program = tl.program_id(0).to(tl.int64) if WIDE else tl.program_id(0)

@@ -9,91 +9,75 @@ in the same order every time. Fields with channels last are matrices (point, cha
 import triton
 import triton.language as tl
 
-from torchcno.operators.fused.triton_margins import store_with_margins
-
 
 @triton.jit
-def _shares(parts, kind: tl.constexpr, programs, c, C: tl.constexpr, NB: tl.constexpr):
-    """What all programs, at most NB, left of one kind, past the nearest cache.
+def moments(x, parts, POINTS, TILES, C: tl.constexpr, PB: tl.constexpr, CB: tl.constexpr):
+    """Mean, sum of squared deviations and number of a share of the points, for CB channels.
 
-    That knows nothing of what other multiprocessors store.
-    """
-    share = tl.arange(0, NB)[:, None]
-    mask = (share < programs) & (c < C)[None, :]
-    at = parts + (kind * programs + share) * C + c[None, :]
-    return tl.load(at, mask=mask, other=0.0, cache_modifier=".cg")
+    Shares are joined by the formula of Chan et al. (1979), which loses no digits under a large
+    mean:
 
-
-@triton.jit
-def _join(parts, n, programs, c, C: tl.constexpr, NB: tl.constexpr):
-    """Mean and sum of squared deviations of all n values, from those of shares."""
-    mean = _shares(parts, 0, programs, c, C, NB)
-    squares = _shares(parts, 1, programs, c, C, NB)
-    number = _shares(parts, 2, programs, c, C, NB)
-    mu = tl.sum(mean * number, axis=0) / n
-    away = mean - mu[None, :]
-    return mu, tl.sum(squares + number * away * away, axis=0)
-
-
-@triton.jit
-def moments(
-    x, parts, counter, mean, variance, running_mean, running_variance, momentum, POINTS, TILES,
-    C: tl.constexpr, PB: tl.constexpr, CB: tl.constexpr, NB: tl.constexpr,
-):  # fmt: skip
-    """Mean and variance of CB channels, and the running ones moved towards them.
-
-    Every program leaves mean, sum of squared deviations and number of a share of the points, and
-    the one that is the last to do so joins the shares. Deviations d are from the first value: sums
-    of squares are Σ d² − (Σ d)² / n, which loses no digits under a large mean.
-
-    As in PyTorch, running variances are of a sample (n − 1), and those that normalise are not.
-    `counter` has a zero for each block of channels, before and after.
+        μ = μ_a + δ n_b / n,   S = S_a + S_b + δ² n_a n_b / n,   δ = μ_b − μ_a
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     c = tl.program_id(1) * CB + tl.arange(0, CB)
-    inside = c < C
-    pivot = tl.load(x + (program * PB).to(tl.int64) * C + c, mask=inside, other=0.0).to(tl.float32)
-    first = tl.zeros((PB, CB), tl.float32)
-    second = tl.zeros((PB, CB), tl.float32)
+    mean = tl.zeros((CB,), tl.float32)
+    squares = tl.zeros((CB,), tl.float32)
     number = 0.0
     for tile in range(program, TILES, programs):
         p = tile * PB + tl.arange(0, PB)
-        mask = (p[:, None] < POINTS) & inside[None, :]
+        mask = (p[:, None] < POINTS) & (c[None, :] < C)
         values = tl.load(x + p[:, None].to(tl.int64) * C + c[None, :], mask=mask, other=0.0)
-        away = tl.where(mask, values.to(tl.float32) - pivot[None, :], 0.0)
-        first += away
-        second += away * away
-        number += tl.minimum(POINTS - tile * PB, PB).to(tl.float32)
-    sums = tl.sum(first, axis=0)
-    squares = tl.sum(second, axis=0) - sums * (sums / number)
+        values = values.to(tl.float32)
+        count = tl.minimum(POINTS - tile * PB, PB).to(tl.float32)
+        there = tl.sum(values, axis=0) / count
+        away = tl.where(mask, values - there[None, :], 0.0)
+        total = number + count
+        further = there - mean
+        mean += further * (count / total)
+        squares += tl.sum(away * away, axis=0) + further * further * (number * count / total)
+        number = total
     at = parts + program * C + c
-    tl.store(at, pivot + sums / number, mask=inside)
-    tl.store(at + programs * C, squares, mask=inside)
-    tl.store(at + 2 * programs * C, tl.zeros((CB,), tl.float32) + number, mask=inside)
-    tl.debug_barrier()  # all of this program is stored before it counts itself
-    before = tl.atomic_add(counter + tl.program_id(1), 1, sem="acq_rel", scope="gpu")
-    if before == programs - 1:
-        tl.store(counter + tl.program_id(1), 0)
-        every = POINTS.to(tl.float32)
-        joint, sum_of_squares = _join(parts, every, programs, c, C, NB)
-        tl.store(mean + c, joint, mask=inside)
-        tl.store(variance + c, sum_of_squares / every, mask=inside)
-        before_mean = tl.load(running_mean + c, mask=inside)
-        tl.store(running_mean + c, before_mean + momentum * (joint - before_mean), mask=inside)
-        before_variance = tl.load(running_variance + c, mask=inside)
-        moved = before_variance + momentum * (sum_of_squares / (every - 1) - before_variance)
-        tl.store(running_variance + c, moved, mask=inside)
+    tl.store(at, mean, mask=c < C)
+    tl.store(at + programs * C, squares, mask=c < C)
+    tl.store(at + 2 * programs * C, tl.zeros((CB,), tl.float32) + number, mask=c < C)
+
+
+@triton.jit
+def join_moments(
+    parts, mean, variance, running_mean, running_variance, momentum, POINTS, PROGRAMS,
+    C: tl.constexpr, PB: tl.constexpr, CB: tl.constexpr,
+):  # fmt: skip
+    """Mean and variance of CB channels from those of PROGRAMS shares, and the running ones moved.
+
+    As in PyTorch, running variances are of a sample (n − 1), and those that normalise are not.
+    """
+    program = tl.arange(0, PB)[:, None]
+    c = tl.program_id(0) * CB + tl.arange(0, CB)
+    mask = (program < PROGRAMS) & (c[None, :] < C)
+    at = parts + program * C + c[None, :]
+    there = tl.load(at, mask=mask, other=0.0)
+    squares = tl.load(at + PROGRAMS * C, mask=mask, other=0.0)
+    number = tl.load(at + 2 * PROGRAMS * C, mask=mask, other=0.0)
+    n = POINTS.to(tl.float32)
+    mu = tl.sum(there * number, axis=0) / n
+    away = there - mu[None, :]
+    total = tl.sum(squares + number * away * away, axis=0)
+    inside = c < C
+    tl.store(mean + c, mu, mask=inside)
+    tl.store(variance + c, total / n, mask=inside)
+    before = tl.load(running_mean + c, mask=inside)
+    tl.store(running_mean + c, before + momentum * (mu - before), mask=inside)
+    before = tl.load(running_variance + c, mask=inside)
+    tl.store(running_variance + c, before + momentum * (total / (n - 1) - before), mask=inside)
 
 
 @triton.jit
 def normalise(
-    x, plus, y, wide, mean, variance, weight, shift, eps, ROWS, H: tl.constexpr, W: tl.constexpr,
-    C: tl.constexpr, MARGIN: tl.constexpr, RB: tl.constexpr, CB: tl.constexpr,
+    x, plus, y, mean, variance, weight, shift, eps, ROWS,
+    C: tl.constexpr, RB: tl.constexpr, CB: tl.constexpr,
 ):  # fmt: skip
-    """Y = γ (X − μ) / √(v + ε) + β for matrices (point, channel), and `plus` where it is given.
-
-    `wide`, where it is given, becomes Y with periodic margins.
-    """
+    """Y = γ (X − μ) / √(v + ε) + β for matrices (point, channel), and `plus` where it is given."""
     row = tl.program_id(0) * RB + tl.arange(0, RB)
     c = tl.program_id(1) * CB + tl.arange(0, CB)
     inside = c < C
@@ -108,8 +92,6 @@ def normalise(
     if plus is not None:
         Y += tl.load(plus + at, mask=mask, other=0.0).to(tl.float32)
     tl.store(y + at, Y.to(y.dtype.element_ty), mask=mask)
-    if wide is not None:
-        store_with_margins(wide, Y, mask, row, c, H, W, C, MARGIN)
 
 
 @triton.jit
@@ -140,14 +122,13 @@ def gradient_sums(
 
 @triton.jit
 def normalisation_backward(
-    g, dx, wide, x, sums, totals, mean, variance, weight, eps, share, ROWS, COLUMNS, BATCH,
-    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, MARGIN: tl.constexpr, LAST: tl.constexpr,
-    NB: tl.constexpr, RB: tl.constexpr, CB: tl.constexpr,
+    g, dx, x, sums, totals, mean, variance, weight, eps, share, ROWS, COLUMNS, BATCH,
+    C: tl.constexpr, LAST: tl.constexpr, NB: tl.constexpr, RB: tl.constexpr, CB: tl.constexpr,
 ):  # fmt: skip
     """dX = γ / √(v + ε) (G − (dβ + X̂ dγ) / n); `share` is 1/n, and dX may take the place of G.
 
     `sums` are BATCH parts of dβ and dγ, (2, BATCH, C), and `totals` become dβ, dγ, and dβ
-    once more. `wide`, where it is given, becomes dX with periodic margins, for channels last.
+    once more.
     Fields are matrices: (point, channel) with channels last, else (plane, point).
     """
     row = tl.program_id(0) * RB + tl.arange(0, RB)
@@ -184,43 +165,34 @@ def normalisation_backward(
     X = (X - mu) * inverse
     G = (G - share * (shift + X * scale)) * factor
     tl.store(dx + at, G.to(dx.dtype.element_ty), mask=mask)
-    if wide is not None:
-        store_with_margins(wide, G, mask, row, column, H, W, C, MARGIN)
 
 
 @triton.jit
 def products_with_windows(
     many, few, parts, POINTS, TILES, ROWS, COLUMNS, H, W, stride_n, stride_s, stride_h, stride_w,
-    C: tl.constexpr, S: tl.constexpr, K: tl.constexpr, LINES: tl.constexpr, PAD: tl.constexpr,
-    BACKWARDS: tl.constexpr, PRECISION: tl.constexpr,
+    C: tl.constexpr, S: tl.constexpr, K: tl.constexpr, PAD: tl.constexpr, PRECISION: tl.constexpr,
     PB: tl.constexpr, CB: tl.constexpr, TB: tl.constexpr,
 ):  # fmt: skip
-    """Σ_p many_c(p) few_s(p + i − PAD) over a share of the points p, for CB of C channels.
+    """Σ_p many_c(p) few_s(p + i − PAD) over a share of the points p, for C channels and S·K² taps.
 
-    BACKWARDS, the taps i come in the opposite order.
-
-    `many` has ROWS × COLUMNS points, channels last; `few` has H × W points, and is zero beyond. A
-    program takes LINES of the K lines of taps i, and so LINES · K · S windows, channels last.
+    `many` has ROWS × COLUMNS points, channels last; `few` has H × W points, and is zero beyond.
     """
-    program, line = tl.program_id(0), tl.program_id(2) * LINES
+    program, programs = tl.program_id(0), tl.num_programs(0)
     c = tl.program_id(1) * CB + tl.arange(0, CB)
     t = tl.arange(0, TB)
-    s, i, j = t % S, line + t // (S * K), t // S % K
-    if BACKWARDS:
-        i, j = K - 1 - i, K - 1 - j
-    i, j = i - PAD, j - PAD
-    window = i * stride_h + j * stride_w + s * stride_s
+    s, i, j = t // (K * K), t // K % K - PAD, t % K - PAD
     result = tl.zeros((CB, TB), tl.float32)
-    for tile in range(program, TILES, tl.num_programs(0)):
+    for tile in range(program, TILES, programs):
         p = tile * PB + tl.arange(0, PB)
         inside = (p < POINTS)[:, None]
         mask = inside & (c[None, :] < C)
         a = tl.load(many + p[:, None].to(tl.int64) * C + c[None, :], mask=mask, other=0.0)
-        n, row, column = p // (ROWS * COLUMNS), p // COLUMNS % ROWS, p % COLUMNS
-        at = n.to(tl.int64) * stride_n + row.to(tl.int64) * stride_h + column * stride_w
-        y, x = row[:, None] + i[None, :], column[:, None] + j[None, :]
-        mask = inside & (t < LINES * K * S)[None, :] & (y >= 0) & (y < H) & (x >= 0) & (x < W)
-        b = tl.load(few + at[:, None] + window[None, :], mask=mask, other=0.0)
+        n = p // (ROWS * COLUMNS)
+        y = (p // COLUMNS % ROWS)[:, None] + i[None, :]
+        x = (p % COLUMNS)[:, None] + j[None, :]
+        mask = inside & (t < S * K * K)[None, :] & (y >= 0) & (y < H) & (x >= 0) & (x < W)
+        at = n[:, None].to(tl.int64) * stride_n + s[None, :] * stride_s + y * stride_h
+        b = tl.load(few + at + x * stride_w, mask=mask, other=0.0)
         result += tl.dot(tl.trans(a), b, input_precision=PRECISION)
-    first = (program * tl.num_programs(2) + tl.program_id(2)) * C
-    tl.store(parts + (first + c[:, None]) * TB + t[None, :], result, mask=(c < C)[:, None])
+    at = (program * C + c[:, None]) * TB + t[None, :]
+    tl.store(parts + at, result, mask=(c < C)[:, None] & (t >= 0)[None, :])
