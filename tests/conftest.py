@@ -1,6 +1,7 @@
 """Shapes and types of annotated functions are checked while the tests run."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,6 +22,9 @@ torch.set_num_threads(1)
 # interpreted.
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+
+# What a script starts in the background ignores Ctrl-C, and so would every process of a test.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TRAINING = (Path(__file__).parents[1] / "src" / "torchcno" / "training").glob("[a-z]*.py")
 CHECKED = (
