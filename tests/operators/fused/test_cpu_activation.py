@@ -35,8 +35,8 @@ def forward(x, bias, ups, downs, sigma):
 
 
 def backward(dy, x, bias, ups, downs, sigma):
-    _, mask = cpu_activation.launch_forward(x, bias, ups, downs, sigma, keep=True)
-    return cpu_activation.launch_backward(dy, x, mask, ups, downs, sigma)
+    _, signs = cpu_activation.launch_forward(x, bias, ups, downs, sigma, keep=True)
+    return cpu_activation.launch_backward(dy, x, signs, ups, downs, sigma)
 
 
 def definition(x, bias, ups, downs, dy, sigma):
@@ -63,6 +63,13 @@ def test_the_loops_are_the_definition(shapes, boundary, channels_last):
             assert (result - truth).norm() < 1e-6 * truth.norm()
         assert y.stride() == torch.empty_like(dy).stride()
         assert dx.stride() == x.stride()
+
+
+def test_gradients_need_one_bit_per_point_of_the_fine_grid():
+    x, bias, ups, downs, _ = case(3, 8, (12, 10), (12, 10), "periodic")
+    for keep in (True, False):
+        _, signs = cpu_activation.launch_forward(x, bias, ups, downs, "relu", keep)
+        assert 8 * signs.numel() == (3 * 8 * 24 * 20 if keep else 0)
 
 
 @pytest.mark.parametrize("boundary", ["zero", "periodic"])

@@ -6,11 +6,12 @@ adjoint are one walk over the rows i of the fine grid, with other matrices:
     Y  = D  (m ∘ U (X + b))       t = Σ_k U_r[i, k] (X[k] + b)      z = m_i ∘ U_c t     q_i = D_c z
     dX = Uᵀ (m ∘ Dᵀ dY)           Y[o] = Σ_i D_r[o, i] q_i          after the last of its q_i
 
-The forward pass finds where m is which slope, and keeps it for the other. Rows of U and D hold a
-few taps each. A group of planes (channels of samples) is worked on side by side, X: (rows, columns,
-planes), so that every operation is one on vectors. It takes all columns at once whose taps are the
-same: in the order of `Columns`, neighbouring rows of U_c and of D_c are shifts of each other, but
-for the edges of the domain. Numba compiles the loops once a machine and keeps them on disk.
+The forward pass finds where m is which slope, and keeps that for the other, a bit per point. Rows
+of U and D hold a few taps each. A group of planes (channels of samples) is worked on side by side,
+X: (rows, columns, planes), so that every operation is one on vectors. It takes all columns at once
+whose taps are the same: in the order of `Columns`, neighbouring rows of U_c and of D_c are shifts
+of each other, but for the edges of the domain. Numba compiles the loops once a machine and keeps
+them on disk.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,6 +33,7 @@ from torchcno.operators.sigma import SIGMAS
 
 TAPS = 6  # summed at once: a row of U of the paper's filter, and a vector register for each
 LANES = 1024  # numbers of a row, at least: enough for loops over them to be worth their start
+CACHE_LINE = 64  # bytes, and of the longest vectors
 MARGIN = TAPS  # columns of zeros before and after a row t
 ROUNDING = 1e-7  # of the entries of U and D, the largest of which are about 1
 
@@ -156,35 +158,55 @@ def _reorder(out: Any, order: Any, x: Any, planes: int) -> None:
             there[lane] = column[lane]
 
 
-@inlined
-def _mask(z: Any, mask: Any, find: bool, slopes: Any) -> None:
-    """z = m ∘ z; m is found by the sign of z, and kept where there is room, or is known."""
-    above, below = slopes
-    if not find:
-        for lane in range(len(z)):
-            z[lane] *= above if mask[lane] else below
-    elif len(mask) == 0:
-        for lane in range(len(z)):
-            z[lane] *= above if z[lane] > 0 else below
-    else:
-        for lane in range(len(z)):
-            positive = z[lane] > 0
-            mask[lane] = positive
-            z[lane] *= above if positive else below
+@compiled
+def _keep_signs(signs: Any, z: Any) -> None:
+    """Bit b of signs[i] says whether z[b n + i] is above zero, for n bytes."""
+    n = len(signs)
+    signs.fill(0)
+    for b in range(8):
+        part = z[b * n : (b + 1) * n]
+        for i in range(n):
+            signs[i] |= np.uint8(part[i] > 0) << b
 
 
 @compiled
-def _walk(x: Any, offset: Any, walk: Any, mask: Any, find: bool, slopes: Any, y: Any) -> None:
+def _multiply_slopes(z: Any, slopes: Any) -> None:
+    """z = m ∘ z, by the signs of z."""
+    above, below = slopes
+    for i in range(len(z)):
+        z[i] *= above if z[i] > 0 else below
+
+
+@compiled
+def _multiply_kept(z: Any, signs: Any, slopes: Any) -> None:
+    """z = m ∘ z, by signs as `_keep_signs` has them."""
+    n, (above, below) = len(signs), slopes
+    for b in range(8):
+        bit, part = np.uint8(1 << b), z[b * n : (b + 1) * n]
+        for i in range(n):
+            part[i] *= above if signs[i] & bit else below
+
+
+@compiled
+def _aligned(numbers: int) -> Any:
+    """So many zeros from the start of a cache line on: no vector that is read lies across two."""
+    room = np.zeros(numbers + CACHE_LINE // 4, np.float32)
+    start = -room.ctypes.data % CACHE_LINE // 4
+    return room[start : start + numbers]
+
+
+@compiled
+def _walk(x: Any, offset: Any, walk: Any, signs: Any, find: bool, slopes: Any, y: Any) -> None:
     """Y = D (m ∘ U (X + b)) for groups (group, rows, columns, planes)."""
     planes = x.shape[3]
     edge = MARGIN * planes
-    wide = np.zeros(x.shape[2] * planes + 2 * edge, x.dtype)
-    t = np.empty(len(walk.order_in) * planes, x.dtype)
+    wide = _aligned(x.shape[2] * planes + 2 * edge)
+    t = _aligned(len(walk.order_in) * planes)
     inside = wide[edge : len(wide) - edge]
-    z = np.empty(walk.up_c.edges[-1] * planes, x.dtype)
-    n = y.shape[2] * planes
-    q = np.empty(n, x.dtype)
-    ordered = np.empty(len(walk.order_out) * planes, x.dtype)
+    numbers = walk.up_c.edges[-1] * planes
+    z = _aligned(numbers + -numbers % 8)
+    q = _aligned(y.shape[2] * planes)
+    ordered = _aligned(len(walk.order_out) * planes)
     for group in range(len(x)):
         x_rows, y_rows = x[group].reshape(-1), y[group].reshape(-1)
         y_rows.fill(0)
@@ -195,7 +217,11 @@ def _walk(x: Any, offset: Any, walk: Any, mask: Any, find: bool, slopes: Any, y:
                 _make_row(t, i, x_rows, offset, walk.up_r)
                 _reorder(inside, walk.order_in, t, planes)
             _multiply(z, walk.up_c, wide, planes)
-            _mask(z, mask[group, i], find, slopes)
+            if find:
+                _keep_signs(signs[group, i], z)
+                _multiply_slopes(z, slopes)
+            else:
+                _multiply_kept(z, signs[group, i], slopes)
             _multiply(q, walk.down_c, z, planes)
             if len(ordered) == 0:
                 _scatter(y_rows, walk.down_r_t, i, q)
@@ -223,35 +249,37 @@ def launch_forward(
     if bias is not None:  # it adds a product: of Σ_k U_r[i, k] for fine row i, and of b for a row
         numbers = bias.detach().numpy()
         offset = up_r.sum(1).numpy(), np.tile(numbers, samples * groups.shape[2])
-    y = np.empty((len(groups), len(down_r), len(down_c), groups.shape[3]), np.float32)
-    mask = np.empty(mask_shape(x, ups, downs, keep), np.bool_)
+    shape = len(groups), len(down_r), len(down_c), groups.shape[3]
+    y = torch.empty(shape, dtype=torch.float32)
+    signs = torch.empty(signs_shape(x, ups, downs, keep), dtype=torch.uint8)
     walk = _find_walk(up_r, up_c, down_r, down_c)
-    _run(groups, offset, walk, mask, True, sigma, y)
-    return _fields(y, x, samples), torch.from_numpy(mask)
+    _run(groups, offset, walk, signs.numpy(), True, sigma, y.numpy())
+    return _fields(y, x, samples), signs
 
 
 def launch_backward(
-    dy: Tensor, x: Tensor, mask: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
+    dy: Tensor, x: Tensor, signs: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
 ) -> tuple[Tensor, Tensor]:
     """(dx, db); x is asked for its layout alone."""
     (up_r, up_c), (down_r, down_c) = _both(ups), _both(downs)
     samples = _samples(x, down_c)
     groups = _groups(dy, samples)
-    dx = np.empty((len(groups), up_r.shape[1], up_c.shape[1], groups.shape[3]), np.float32)
+    shape = len(groups), up_r.shape[1], up_c.shape[1], groups.shape[3]
+    dx = torch.empty(shape, dtype=torch.float32)
     walk = _find_way_back(up_r, up_c, down_r, down_c)
-    _run(groups, _NO_OFFSET, walk, mask.numpy(), False, sigma, dx)
+    _run(groups, _NO_OFFSET, walk, signs.numpy(), False, sigma, dx.numpy())
     fields = _fields(dx, x, samples)
     return fields, fields.sum((0, *range(2, x.ndim)))
 
 
-def mask_shape(
+def signs_shape(
     x: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], keep: bool
 ) -> tuple[int, int, int]:
-    """(group, fine rows, fine columns of all planes, or none)."""
+    """(group, fine rows, bytes for the fine columns of all planes, or none)."""
     (up_r, up_c), (_, down_c) = _both(ups), _both(downs)
     samples = _samples(x, down_c)
     numbers = up_c.shape[0] * samples * x.shape[1]
-    return x.shape[0] // samples, up_r.shape[0], numbers if keep else 0
+    return x.shape[0] // samples, up_r.shape[0], -(-numbers // 8) if keep else 0
 
 
 _ONE = torch.ones(1, 1)  # U and D of rows, where a line is a plane of one row
@@ -271,7 +299,7 @@ def _samples(x: Tensor, down_c: Tensor) -> int:
 
 
 def _run(
-    x: np.ndarray, offset: Any, walk: Walk, mask: np.ndarray, find: bool, sigma: str, y: np.ndarray
+    x: np.ndarray, offset: Any, walk: Walk, signs: np.ndarray, find: bool, sigma: str, y: np.ndarray
 ) -> None:
     """All groups, shared out among as many threads as torch uses, this one of them."""
     slopes = tuple(map(np.float32, SIGMAS[sigma].slopes or (np.nan, np.nan)))
@@ -279,7 +307,7 @@ def _run(
     edges = [len(x) * i // threads for i in range(threads + 1)]
 
     def work(part: slice) -> None:
-        _walk(x[part], offset, walk, mask[part], find, slopes, y[part])
+        _walk(x[part], offset, walk, signs[part], find, slopes, y[part])
 
     first, *others = [slice(*edge) for edge in pairwise(edges)]
     running = [_pool(len(others)).submit(work, part) for part in others]
@@ -299,9 +327,9 @@ def _groups(x: Tensor, samples: int) -> np.ndarray:
     return groups
 
 
-def _fields(groups: np.ndarray, like: Tensor, samples: int) -> Tensor:
+def _fields(groups: Tensor, like: Tensor, samples: int) -> Tensor:
     """The inverse of `_groups`, in the memory format of `like`."""
-    planes = torch.from_numpy(groups).unflatten(3, (samples, -1))
+    planes = groups.unflatten(3, (samples, -1))
     # Samples come apart, which may copy, while the channels of each are still neighbours.
     fields = planes.permute(0, 3, 1, 2, 4).flatten(0, 1).permute(0, 3, 1, 2)
     if like.ndim == 3:

@@ -51,7 +51,7 @@ torch.library.define(
 )
 torch.library.define(
     BACKWARD,
-    "(Tensor dy, Tensor x, Tensor bias, Tensor mask, Tensor[] ups, Tensor[] downs, str sigma) "
+    "(Tensor dy, Tensor x, Tensor bias, Tensor signs, Tensor[] ups, Tensor[] downs, str sigma) "
     "-> (Tensor, Tensor)",
     tags=torch.Tag.pt2_compliant_tag,
 )
@@ -79,17 +79,17 @@ def _forward(
 
 @torch.library.impl(BACKWARD, "default")
 def _backward(
-    dy: Tensor, x: Tensor, bias: Tensor, mask: Tensor, ups: PerAxis, downs: PerAxis, sigma: str
+    dy: Tensor, x: Tensor, bias: Tensor, signs: Tensor, ups: PerAxis, downs: PerAxis, sigma: str
 ) -> tuple[Tensor, Tensor]:
     if not choice.runs_on_cpu(x, sigma):
         return _dense_backward(dy, x, bias, ups, downs, sigma)
     from torchcno.operators.fused import cpu_activation
 
-    return cpu_activation.launch_backward(dy, x, mask, ups, downs, sigma)
+    return cpu_activation.launch_backward(dy, x, signs, ups, downs, sigma)
 
 
 def _nothing(x: Tensor) -> Tensor:
-    return torch.empty(0, dtype=torch.bool, device=x.device)
+    return torch.empty(0, dtype=torch.uint8, device=x.device)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -100,14 +100,14 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 
 def _differentiate(ctx: Any, dy: Tensor, _: None) -> tuple[Any, ...]:
-    x, bias, mask, *matrices = ctx.saved_tensors
+    x, bias, signs, *matrices = ctx.saved_tensors
     ups, downs = matrices[: ctx.dimension], matrices[ctx.dimension :]
     # A gradient that is to be differentiated again is made of operations that can be.
     if torch.is_grad_enabled():
         dx, dbias = _dense_backward(dy, x, bias, ups, downs, ctx.sigma)
     else:
         backward = torch.ops.torchcno.filtered_activation_backward
-        dx, dbias = backward(dy, x, bias, mask, ups, downs, ctx.sigma)
+        dx, dbias = backward(dy, x, bias, signs, ups, downs, ctx.sigma)
     return dx, dbias, [None] * ctx.dimension, [None] * ctx.dimension, None, None
 
 
@@ -196,7 +196,7 @@ def _forward_on_cuda(
 
 @torch.library.impl(BACKWARD, "cuda")
 def _backward_on_cuda(
-    dy: Tensor, x: Tensor, bias: Tensor, mask: Tensor, ups: PerAxis, downs: PerAxis, sigma: str
+    dy: Tensor, x: Tensor, bias: Tensor, signs: Tensor, ups: PerAxis, downs: PerAxis, sigma: str
 ) -> tuple[Tensor, Tensor]:
     dx, dbias = or_dense(launch_backward, _dense_backward, dy, x, bias, ups, downs, sigma)
     return dx, dbias
@@ -206,12 +206,12 @@ def _backward_on_cuda(
 def _forward_of_shapes(
     x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str, keep: bool
 ) -> tuple[Tensor, Tensor]:
-    mask = _nothing(x)
+    signs = _nothing(x)
     if choice.runs_on_cpu(x, sigma):
         from torchcno.operators.fused import cpu_activation
 
-        mask = mask.new_empty(cpu_activation.mask_shape(x, ups, downs, keep))
-    return _empty_output(x, downs), mask
+        signs = signs.new_empty(cpu_activation.signs_shape(x, ups, downs, keep))
+    return _empty_output(x, downs), signs
 
 
 torch.library.register_fake(
