@@ -12,27 +12,27 @@ from torch import Tensor
 
 from torchcno.grids import Grid
 
-Fields = Float[Tensor, "batch channel *space"]
+FieldBatch = Float[Tensor, "batch channel *space"]
 # From physical inputs, where outputs count; None: everywhere.
 Mask = Callable[[Tensor], Tensor | None]
 
 
-def filled(fields: Fields, counts: Tensor | None = None, *, value: float = 1.0) -> Fields:
+def filled(fields: FieldBatch, counts: Tensor | None = None, *, value: float = 1.0) -> FieldBatch:
     """`fields` with `value` where they do not count: 1 as in the paper, or 0, to add nothing."""
     return fields if counts is None else torch.where(counts, fields, value)
 
 
-def relative_l1(prediction: Fields, truth: Fields) -> Float[Tensor, " batch"]:
+def relative_l1(prediction: FieldBatch, truth: FieldBatch) -> Float[Tensor, " batch"]:
     """‖p − v‖₁ / ‖v‖₁, over channels and space: the error of the paper's Table 1."""
     return _norm(prediction - truth, 1) / _norm(truth, 1)
 
 
-def relative_l2(prediction: Fields, truth: Fields) -> Float[Tensor, " batch"]:
+def relative_l2(prediction: FieldBatch, truth: FieldBatch) -> Float[Tensor, " batch"]:
     """‖p − v‖₂ / ‖v‖₂, over channels and space."""
     return _norm(prediction - truth, 2) / _norm(truth, 2)
 
 
-def relative_h1(prediction: Fields, truth: Fields, grid: Grid) -> Float[Tensor, " batch"]:
+def relative_h1(prediction: FieldBatch, truth: FieldBatch, grid: Grid) -> Float[Tensor, " batch"]:
     """‖p − v‖_H¹ / ‖v‖_H¹ with ‖v‖²_H¹ = ‖v‖₂² + Σ_a ‖∂_a v‖₂².
 
     The derivatives are differences of neighbours, (v_{j+1} − v_j) / h: those of the piecewise
@@ -49,12 +49,12 @@ METRICS: dict[str, Callable[[Tensor, Tensor, Grid], Tensor]] = {
 }
 
 
-def _norm(v: Fields, p: int) -> Tensor:
+def _norm(v: FieldBatch, p: int) -> Tensor:
     # Without a square root of its own, so that the gradient at v = 0 is 0 and not nan.
     return torch.linalg.vector_norm(v.flatten(1), p, dim=1)
 
 
-def _h1_squared(v: Fields, grid: Grid) -> Tensor:
+def _h1_squared(v: FieldBatch, grid: Grid) -> Tensor:
     if tuple(v.shape[2:]) != grid.shape:
         raise ValueError(
             f"fields of shape {tuple(v.shape[2:])} do not lie on a grid of {grid.shape}."

@@ -33,7 +33,7 @@ FIELDS_AT_ONCE = 8  # of the finest grid, that an audit holds in memory at least
 # inside a module: there, whole steps commute with what aliases.
 STEPS = (0.25, 0.382, 0.5, 1.0)
 
-Fields = Float[Tensor, "batch channel *space"]
+FieldBatch = Float[Tensor, "batch channel *space"]
 Outputs = Float[Tensor, "batch out_channel *out_space"]
 
 
@@ -137,7 +137,7 @@ def audit(
     )
 
 
-def refuse_large_ladder(u: Fields, sizes: Sequence[tuple[int, ...]]) -> None:
+def refuse_large_ladder(u: FieldBatch, sizes: Sequence[tuple[int, ...]]) -> None:
     """Refuse grids on which there is no room for the fields, and the matrices that lead there."""
     finest = max(sizes, key=math.prod)
     matrices = sum(n * m for n, m in zip(finest, u.shape[2:], strict=True))
@@ -147,7 +147,7 @@ def refuse_large_ladder(u: Fields, sizes: Sequence[tuple[int, ...]]) -> None:
 
 
 def aliasing_errors(
-    module: nn.Module, u: Fields, sizes: Sequence[tuple[int, ...]], layout: Layouts
+    module: nn.Module, u: FieldBatch, sizes: Sequence[tuple[int, ...]], layout: Layouts
 ) -> tuple[tuple[int, ...] | None, tuple[Rung, ...]]:
     """The aliasing error of the ReNO definition on each of `sizes`, the finest of them as G:
 
@@ -172,7 +172,7 @@ def aliasing_errors(
 
 
 def translation_errors(
-    module: nn.Module, u: Fields, steps: Sequence[float]
+    module: nn.Module, u: FieldBatch, steps: Sequence[float]
 ) -> tuple[Translation, ...]:
     """‖G(τf) − τG(f)‖ / ‖G(f)‖ for translations by `steps` of the periodic grid of f, the band-
     limited u.
@@ -194,7 +194,11 @@ def translation_errors(
 
 
 def _rung(
-    module: nn.Module, u: Fields, size: tuple[int, ...], finest: tuple[int, ...], layout: Layouts
+    module: nn.Module,
+    u: FieldBatch,
+    size: tuple[int, ...],
+    finest: tuple[int, ...],
+    layout: Layouts,
 ) -> Rung:
     # By way of the finest grid, so that f is in B_n: its own grid would keep the Nyquist mode.
     f = _resampled(_resampled(u, finest, layout), size, layout)
@@ -207,7 +211,7 @@ def _rung(
     return Rung(size, float(relative_l2(synthesised, fine).mean()), float(folded.mean()))
 
 
-def _resampled(u: Fields, size: tuple[int, ...], layout: Layouts) -> Outputs:
+def _resampled(u: FieldBatch, size: tuple[int, ...], layout: Layouts) -> Outputs:
     return resample(u.double(), size, layout).to(u)
 
 
@@ -222,7 +226,7 @@ def _ladder(
     return tuple(tuple(round(r * n / size[-1]) for n in size) for r in sorted(set(resolutions)))
 
 
-def _checked(module: nn.Module, inputs: Tensor) -> Fields:
+def _checked(module: nn.Module, inputs: Tensor) -> FieldBatch:
     """`inputs` on the device and in the type of the module's weights."""
     if not inputs.is_floating_point() or not 3 <= inputs.ndim <= 5 or not len(inputs):
         raise ValueError(
@@ -235,7 +239,7 @@ def _checked(module: nn.Module, inputs: Tensor) -> Fields:
     return inputs.detach().to(weight.device, weight.dtype)
 
 
-def _applied(module: nn.Module, u: Fields) -> Outputs:
+def _applied(module: nn.Module, u: FieldBatch) -> Outputs:
     """The module's outputs, if they are real fields on a grid."""
     try:
         v = module(u)

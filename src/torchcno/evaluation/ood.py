@@ -28,7 +28,7 @@ from torchcno.evaluation.spectra import coefficients, wavenumbers
 from torchcno.grids import Layouts, layout_of_axes
 from torchcno.spectral import resample
 
-Fields = Float[Tensor, "sample channel *space"]
+FieldBatch = Float[Tensor, "sample channel *space"]
 
 BANDS = (0.5, 1.5, 2.5, 3.5, 5.0, 7.0, 10.0, 14.0, 20.0, 28.0, 40.0, 56.0, 80.0, 112.0, 160.0)
 LEAST_SHARE = 1e-8  # of a band: less is taken for rounding
@@ -81,7 +81,7 @@ class KnownInputs:
 
     @classmethod
     def of(
-        cls, train: Fields, val: Float[Tensor, "other channel *space"], layout: Layouts
+        cls, train: FieldBatch, val: Float[Tensor, "other channel *space"], layout: Layouts
     ) -> "KnownInputs":
         """From training inputs the statistics, from validation inputs the ranks."""
         squares = [u.double().square().flatten(2).mean(2) for u in train.split(AT_ONCE)]
@@ -92,7 +92,7 @@ class KnownInputs:
         return cls(kinds, {k: one.distance(there[k]) for k, one in kinds.items()}, unit, shape)
 
     def distances_of(
-        self, u: Fields, layout: Layouts, spread: Float[Tensor, " sample"] | None = None
+        self, u: FieldBatch, layout: Layouts, spread: Float[Tensor, " sample"] | None = None
     ) -> dict[str, Float[Tensor, " sample"]]:
         """How far `u` lies from the training's inputs, by kind; `spread` is an ensemble's."""
         found = features(u, self.unit.to(u.device), self.shape, layout)
@@ -159,7 +159,7 @@ class KnownInputs:
 
 
 def features(
-    u: Fields, unit: Float[Tensor, " channel"], shape: tuple[int, ...], layout: Layouts
+    u: FieldBatch, unit: Float[Tensor, " channel"], shape: tuple[int, ...], layout: Layouts
 ) -> dict[str, Float[Tensor, "sample feature"]]:
     """The features of each input by kind, in float64, alike on every grid.
 
@@ -170,7 +170,7 @@ def features(
 
 
 def _features_at_once(
-    u: Fields, unit: Float[Tensor, " channel"], shape: tuple[int, ...], layout: Layouts
+    u: FieldBatch, unit: Float[Tensor, " channel"], shape: tuple[int, ...], layout: Layouts
 ) -> dict[str, Float[Tensor, "sample feature"]]:
     u = u.double() / unit.double().to(u.device).reshape(-1, *[1] * (u.ndim - 2))
     flat = u.flatten(2)
@@ -185,7 +185,7 @@ def _features_at_once(
 
 
 def block_means(
-    u: Fields, shape: tuple[int, ...], layout: Layouts
+    u: FieldBatch, shape: tuple[int, ...], layout: Layouts
 ) -> Float[Tensor, "sample channel *blocks"]:
     """Means over blocks of the training's grid, as many per axis as make `MOST_BLOCKS` or fewer."""
     pool: dict[int, Callable[..., Tensor]] = {
@@ -200,7 +200,7 @@ def block_means(
 
 
 def band_shares(
-    u: Fields, shape: tuple[int, ...], layout: Layouts
+    u: FieldBatch, shape: tuple[int, ...], layout: Layouts
 ) -> Float[Tensor, "sample feature"]:
     """log10 of the share of energy in each of `BANDS`, the last of what a training grid has not."""
     energy = coefficients(u, layout).abs().square()

@@ -22,7 +22,7 @@ from torch import Tensor
 from torchcno.grids import Layout, Layouts, layout_of_axes, unit_positions
 from torchcno.spectral import transform
 
-Fields = Float[Tensor, "sample channel *space"]
+FieldBatch = Float[Tensor, "sample channel *space"]
 NO_TRUTH = 1e4  # relative errors beyond it are of bands where the truth has nothing but rounding
 
 
@@ -43,7 +43,7 @@ def wavenumbers(n: int, layout: Layout) -> Float[Tensor, " k"]:
     return torch.arange(lowest, highest + 1, dtype=torch.float64)
 
 
-def coefficients(v: Fields, layout: Layouts) -> Num[Tensor, "sample channel *k"]:
+def coefficients(v: FieldBatch, layout: Layouts) -> Num[Tensor, "sample channel *k"]:
     """v̂, the coefficients of the modes above, in float64; complex on a periodic grid."""
     v_hat = v.double()
     for axis, one in enumerate(layout_of_axes(layout, v.ndim - 2), start=2):
@@ -54,12 +54,12 @@ def coefficients(v: Fields, layout: Layouts) -> Num[Tensor, "sample channel *k"]
     return v_hat
 
 
-def averaged_amplitude(v: Fields, layout: Layouts) -> Float[Tensor, "*k"]:
+def averaged_amplitude(v: FieldBatch, layout: Layouts) -> Float[Tensor, "*k"]:
     """|v̂_k| averaged over samples and channels: figure 2 (left) shows its logarithm."""
     return coefficients(v, layout).abs().mean((0, 1))
 
 
-def radial_spectrum(v: Fields, layout: Layouts) -> Float[Tensor, " shell"]:
+def radial_spectrum(v: FieldBatch, layout: Layouts) -> Float[Tensor, " shell"]:
     """The energy of v in shells κ = 0, 1, 2 … of the wavenumber's length:
 
     Σ |v̂_k|² over κ − 1/2 ≤ |k| < κ + 1/2, summed over channels, mean over samples
@@ -71,7 +71,7 @@ def radial_spectrum(v: Fields, layout: Layouts) -> Float[Tensor, " shell"]:
     return summed.index_add_(0, shell, energy.flatten()).cpu()
 
 
-def error_by_band(prediction: Fields, truth: Fields, layout: Layouts) -> list[BandError]:
+def error_by_band(prediction: FieldBatch, truth: FieldBatch, layout: Layouts) -> list[BandError]:
     """The error in the mean and in octaves, 1 ≤ |k|∞ < 2, 2 ≤ |k|∞ < 4, … over all samples."""
     error, there = _energy(prediction - truth, layout), _energy(truth, layout)
     largest = torch.stack(_mesh(truth, layout)).abs().amax(0).to(truth.device)
@@ -90,12 +90,12 @@ def error_by_band(prediction: Fields, truth: Fields, layout: Layouts) -> list[Ba
     return found
 
 
-def _energy(v: Fields, layout: Layouts) -> Float[Tensor, "*k"]:
+def _energy(v: FieldBatch, layout: Layouts) -> Float[Tensor, "*k"]:
     """|v̂_k|², the mean over samples, summed over channels."""
     return coefficients(v, layout).abs().square().sum(1).mean(0)
 
 
-def _mesh(v: Fields, layout: Layouts) -> tuple[Tensor, ...]:
+def _mesh(v: FieldBatch, layout: Layouts) -> tuple[Tensor, ...]:
     layouts = layout_of_axes(layout, v.ndim - 2)
     axes = [wavenumbers(n, one) for n, one in zip(v.shape[2:], layouts, strict=True)]
     return torch.meshgrid(*axes, indexing="ij")

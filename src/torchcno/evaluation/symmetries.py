@@ -25,7 +25,7 @@ UNLIKE = 2.0  # how much more of moved inputs may lie outside the span
 SPAN = 0.999  # of the training inputs' energy, which makes up their span
 MOST = 512  # samples that make it
 
-Fields = Float[Tensor, "sample channel *space"]
+FieldBatch = Float[Tensor, "sample channel *space"]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def find_symmetries(
     return found
 
 
-def _span_of(inputs: Fields) -> Callable[[Tensor], float]:
+def _span_of(inputs: FieldBatch) -> Callable[[Tensor], float]:
     """How much of the energy of given inputs lies outside the span of these `inputs`."""
     flat = inputs[:MOST].double().flatten(1)
     mean = flat.mean(0)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torchcno.operators.boundary import Boundaries, boundary_of_axes
 from torchcno.operators.filters import LowPass, WindowedSinc, fir_taps
 from torchcno.operators.fused import choice
-from torchcno.operators.fused.bands import Bands, band
+from torchcno.operators.fused.bands import FirBands, band
 from torchcno.operators.fused.one_pass import activate_in_one_pass
 from torchcno.operators.fused.recompute import recompute_channels
 from torchcno.operators.resampling import Matrices, activation_matrices
@@ -37,7 +37,7 @@ def filtered_activation(
 
 
 def _activate(
-    x: Tensor, bias: Tensor, way: Matrices | Bands, sigma: Callable[[Tensor], Tensor]
+    x: Tensor, bias: Tensor, way: Matrices | FirBands, sigma: Callable[[Tensor], Tensor]
 ) -> Tensor:
     def activate(x: Tensor, bias: Tensor) -> Tensor:
         return way.down(sigma(way.up(x + bias.view(-1, *[1] * (x.ndim - 2)))))
@@ -132,7 +132,7 @@ class Activation(nn.Module):
         if self.bands is None:
             raise ValueError(f"{self} has no FIR form; use `by_matrices`.")
         taps = self._per_axis("up_taps"), self._per_axis("down_taps")
-        way = Bands(self.bands, *taps, self.boundaries)
+        way = FirBands(self.bands, *taps, self.boundaries)
         return _activate(x, self._with(constant), way, SIGMAS[self.sigma])
 
     def extra_repr(self) -> str:

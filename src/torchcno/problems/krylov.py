@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-Fields = Float[Tensor, "batch *channel n n"]
+FieldBatch = Float[Tensor, "batch *channel n n"]
 Map = Callable[[Tensor], Tensor]
 
 
 def conjugate_gradients(
-    operator: Map, b: Fields, preconditioner: Map, tolerance: float, most: int
-) -> Fields:
+    operator: Map, b: FieldBatch, preconditioner: Map, tolerance: float, most: int
+) -> FieldBatch:
     """x with |b − Ax| ≤ tolerance |b| for every sample of a batch, within `most` iterations."""
     x, iterates = torch.zeros_like(b), gradient_iterates(operator, b, preconditioner, tolerance)
     for _ in range(most):
@@ -29,10 +29,10 @@ def conjugate_gradients(
 
 def gradient_iterates(
     operator: Map,
-    b: Fields,
+    b: FieldBatch,
     preconditioner: Map,
     tolerance: float,
-    start: Fields | None = None,
+    start: FieldBatch | None = None,
 ) -> Iterator[Tensor]:
     """x after each iteration, from `start` or from zero, until |b − Ax| ≤ tolerance |b|.
 

@@ -11,7 +11,7 @@ from torchcno.problems import PROBLEMS, Problem
 from torchcno.problems.sine_space import multiply_modes
 from torchcno.runs.config import RunConfig
 
-Fields = Float[Tensor, "batch 1 n n"]
+FieldBatch = Float[Tensor, "batch 1 n n"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class ScaledEquation:
     scaling: Normalization
     order: float = 1.0  # of the dual norm
 
-    def __call__(self, inputs: Fields, outputs: Fields) -> Fields:
+    def __call__(self, inputs: FieldBatch, outputs: FieldBatch) -> FieldBatch:
         """The field whose mean square training makes small."""
         u = self.scaling.denormalize_inputs(inputs.double())
         v = self.scaling.denormalize_outputs(outputs.double())
@@ -38,11 +38,11 @@ class ScaledEquation:
         edge = v / (high - low)
         return inside + edge * _edge(v)
 
-    def _weak(self, residual: Fields) -> Fields:
+    def _weak(self, residual: FieldBatch) -> FieldBatch:
         return multiply_modes(residual, lambda k2: k2 ** (-self.order / 2))
 
 
-def _edge(like: Fields) -> Tensor:
+def _edge(like: FieldBatch) -> Tensor:
     """1 on the edge, 0 inside."""
     edge = torch.ones_like(like[:1, :1])
     edge[..., 1:-1, 1:-1] = 0

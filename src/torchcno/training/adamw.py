@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from torchcno.training.tables import Table, lie_alike, make_table, places
+from torchcno.training.tables import TensorTable, lie_alike, make_table, places
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 
@@ -50,7 +50,7 @@ class Prepared:
 
     places: list[list[int]]  # of all but the gradients
     gradients: list[Tensor]
-    table: Table
+    table: TensorTable
 
 
 _prepared: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # by the first step

@@ -12,11 +12,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from torchcno.training.tables import BLOCK, Table
+from torchcno.training.tables import BLOCK, TensorTable
 
 
 def move(
-    table: Table,
+    table: TensorTable,
     rate: Tensor,
     decay: float,
     betas: tuple[float, float],

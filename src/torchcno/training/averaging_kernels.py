@@ -10,10 +10,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from torchcno.training.tables import BLOCK, Table
+from torchcno.training.tables import BLOCK, TensorTable
 
 
-def move_averages(table: Table, share: Tensor) -> None:
+def move_averages(table: TensorTable, share: Tensor) -> None:
     """a ← a + share · (w − a) for averages and weights; the device knows the share."""
     blocks = table.blocks.shape[1]
     _move[(blocks,)](

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from torchcno.metrics import relative_l2
 
-Fields = Float[Tensor, "batch channel *space"]
+FieldBatch = Float[Tensor, "batch channel *space"]
 
 _HAS_TRITON = importlib.util.find_spec("triton") is not None
 GRADIENT_WEIGHT = 0.1  # γ of `weighted_l2_loss`
 
 
-def relative_l1_loss(prediction: Fields, target: Fields) -> Float[Tensor, ""]:
+def relative_l1_loss(prediction: FieldBatch, target: FieldBatch) -> Float[Tensor, ""]:
     """Σ_i ‖p_i − v_i‖₁ / Σ_i ‖v_i‖₁: the batch's L¹ error over the batch's L¹ norm."""
     if _has_kernels(prediction, target):
         from torchcno.training import loss_kernels
@@ -38,7 +38,7 @@ def _has_kernels(prediction: Tensor, target: Tensor) -> bool:
     )
 
 
-def channel_l1_loss(prediction: Fields, target: Fields) -> Float[Tensor, ""]:
+def channel_l1_loss(prediction: FieldBatch, target: FieldBatch) -> Float[Tensor, ""]:
     """(1/C) Σ_c [ Σ_i ‖p_ic − v_ic‖₁ / Σ_i ‖v_ic‖₁ ]: `relative_l1_loss` of each channel, averaged.
 
     A channel that is zero throughout a batch is measured by the others' norm.
@@ -49,12 +49,12 @@ def channel_l1_loss(prediction: Fields, target: Fields) -> Float[Tensor, ""]:
     return ((prediction - target).abs().mean(axes) / norms).mean()
 
 
-def relative_l2_loss(prediction: Fields, target: Fields) -> Float[Tensor, ""]:
+def relative_l2_loss(prediction: FieldBatch, target: FieldBatch) -> Float[Tensor, ""]:
     """(1/B) Σ_i ‖p_i − v_i‖₂ / ‖v_i‖₂."""
     return relative_l2(prediction, target).mean()
 
 
-def weighted_l2_loss(prediction: Fields, target: Fields) -> Float[Tensor, ""]:
+def weighted_l2_loss(prediction: FieldBatch, target: FieldBatch) -> Float[Tensor, ""]:
     """(1/B) Σ_i [ ‖p_i − v_i‖₂/‖v_i‖₂ + √(γh/2) ‖∇_h(p_i − v_i)‖₂/‖∇_h v_i‖₂ ], γ = 0.1, h = 1/n.
 
     Cao (2021): the relative L² error with a little of that of the gradient, so that predictions
@@ -81,7 +81,7 @@ def _in_processes() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
-def _central_differences(v: Fields) -> Tensor:
+def _central_differences(v: FieldBatch) -> Tensor:
     """f(x + h) − f(x − h) along every axis, as further channels, at points inside the grid."""
     inside = (slice(None), slice(None)) + (slice(1, -1),) * (v.ndim - 2)
     differences = [(v.roll(-1, axis) - v.roll(1, axis))[inside] for axis in range(2, v.ndim)]

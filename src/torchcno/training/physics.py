@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-Fields = Float[Tensor, "batch channel *space"]
+FieldBatch = Float[Tensor, "batch channel *space"]
 # (inputs, outputs) as the network sees them -> what they leave of the equation, a field whose mean
 # square is 1 for outputs of zero
 Equation = Callable[[Tensor, Tensor], Tensor]
@@ -19,7 +19,7 @@ class Informed(nn.Module):
         super().__init__()
         self.network, self.equation = network, equation
 
-    def forward(self, inputs: Fields) -> Float[Tensor, "batch outputs *space"]:
+    def forward(self, inputs: FieldBatch) -> Float[Tensor, "batch outputs *space"]:
         """Outputs ⊕ residual."""
         outputs: Tensor = self.network(inputs)
         return torch.cat([outputs, self.equation(inputs, outputs).to(outputs)], dim=1)
@@ -34,7 +34,7 @@ def informed_loss(
     """
 
     def both(
-        prediction: Float[Tensor, "batch outputs *space"], target: Fields
+        prediction: Float[Tensor, "batch outputs *space"], target: FieldBatch
     ) -> Float[Tensor, ""]:
         outputs, residual = prediction.tensor_split([target.shape[1]], dim=1)
         of_equation = residual.square().flatten(1).mean(1).sqrt().mean()

@@ -12,7 +12,7 @@ _HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 @dataclass(frozen=True)
-class Table:
+class TensorTable:
     """Tensors in columns, cut into blocks. It holds addresses: they are to stay where they are."""
 
     addresses: Tensor  # (row, column)
@@ -20,14 +20,14 @@ class Table:
     blocks: Tensor  # (2, block): the column, and where in its tensors the block begins
 
 
-def make_table(*rows: Sequence[Tensor]) -> Table:
+def make_table(*rows: Sequence[Tensor]) -> TensorTable:
     """The table of rows of tensors; those of a column are alike in memory."""
     sizes = torch.tensor([tensor.numel() for tensor in rows[0]])
     counts = -(-sizes // BLOCK)
     columns = torch.arange(len(sizes)).repeat_interleave(counts)
     starts = torch.arange(len(columns)) - (counts.cumsum(0) - counts)[columns]
     device = rows[0][0].device
-    return Table(
+    return TensorTable(
         addresses=torch.tensor([places(row) for row in rows]).to(device),
         sizes=sizes.to(device),
         blocks=torch.stack([columns, BLOCK * starts]).to(device),

@@ -56,7 +56,7 @@ def band(
 
 
 @dataclass(frozen=True)
-class Bands:
+class FirBands:
     """U and D of fields by FIR filters, one `Band`, two lists of taps and a boundary per axis."""
 
     bands: Sequence[Band]

@@ -34,7 +34,7 @@ class Copies:
 
 
 @dataclass
-class Table:
+class CopyTable:
     """Where weights and their copies lie, for the program."""
 
     addresses: Tensor  # (3, weight): of the weights, their copies, the turned ones
@@ -67,13 +67,13 @@ def _has_program(weight: Tensor) -> bool:
     return _HAS_TRITON and weight.is_cuda and weight.dtype == torch.float32 and dense
 
 
-def _find_table(weights: list[Tensor], dtype: torch.dtype) -> tuple[Table | None, Copies]:
+def _find_table(weights: list[Tensor], dtype: torch.dtype) -> tuple[CopyTable | None, Copies]:
     """The table for these weights, and the copies that it fills; no table while it cannot be made.
 
     That is while a graph is captured: nothing comes from the host then.
     """
     # All are kept: a graph that was captured before may still write to them.
-    known: dict[Any, tuple[Table, Copies]] = _known.setdefault(weights[0], {})
+    known: dict[Any, tuple[CopyTable, Copies]] = _known.setdefault(weights[0], {})
     key = (dtype, *(weight.data_ptr() for weight in weights))
     if key not in known:
         if weights[0].is_cuda and torch.cuda.is_current_stream_capturing():
@@ -82,7 +82,7 @@ def _find_table(weights: list[Tensor], dtype: torch.dtype) -> tuple[Table | None
     return known[key]
 
 
-def make_table(weights: Sequence[Tensor], dtype: torch.dtype) -> tuple[Table, Copies]:
+def make_table(weights: Sequence[Tensor], dtype: torch.dtype) -> tuple[CopyTable, Copies]:
     """A table of weights for planes, channels last, and empty copies of them."""
     device, last = weights[0].device, torch.channels_last
     turned = [
@@ -101,7 +101,7 @@ def make_table(weights: Sequence[Tensor], dtype: torch.dtype) -> tuple[Table, Co
         for i in range(0, inputs, BLOCK)
     ]
     addresses = [[tensor.data_ptr() for tensor in some] for some in (weights, straight, turned)]
-    table = Table(
+    table = CopyTable(
         addresses=torch.tensor(addresses).to(device),
         sizes=torch.tensor(sizes).T.contiguous().to(device),
         tiles=torch.tensor(tiles).T.contiguous().to(device),
@@ -111,7 +111,7 @@ def make_table(weights: Sequence[Tensor], dtype: torch.dtype) -> tuple[Table, Co
     return table, Copies(rounded, dict(zip(keys, turned, strict=True)))
 
 
-def _launch(table: Table, dtype: torch.dtype) -> None:
+def _launch(table: CopyTable, dtype: torch.dtype) -> None:
     import triton.language as tl
 
     from torchcno.operators.fused import triton_weights
