@@ -195,7 +195,7 @@ print(learn(stored, "run").nbytes)
 
 
 def test_a_set_larger_than_the_memory_is_learnt(tmp_path):
-    budget = 128 * 2**20
+    budget = 160 * 2**20
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
     script = [sys.executable, "-c", LARGER_THAN_MEMORY, str(tmp_path), str(budget), "1400"]
     done = subprocess.run(script, env=environment, capture_output=True, text=True, check=False)

@@ -111,12 +111,19 @@ class Activation(nn.Module):
         self, x: Float[Tensor, "batch channel *space"], constant: Tensor | None = None
     ) -> Float[Tensor, "batch channel *out_space"]:
         """Σ x, or Σ(x + c) for a constant per channel: by whichever way is fastest."""
+        if self.why_not_in_one_pass(x) is None:
+            return self.in_one_pass(x, self._with(constant))
+        return self.by_matrices(x, constant) if self.dense else self.by_bands(x, constant)
+
+    def why_not_in_one_pass(self, x: Tensor) -> str | None:
+        """Why Σ takes several passes over fields like x; None: it takes one."""
         if not self.dense:
-            return self.by_bands(x, constant)
-        filters = self.ups, self.downs, self.sigma
-        if choice.why_not_in_one_pass(x, *filters, self.local) is not None:
-            return self.by_matrices(x, constant)
-        return activate_in_one_pass(x, self._with(constant), *filters)
+            return "the grid is too large for matrices"
+        return choice.why_not_in_one_pass(x, self.ups, self.downs, self.sigma, self.local)
+
+    def in_one_pass(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """D σ(U (x + b)) for any bias, where nothing is against it; None: b = 0."""
+        return activate_in_one_pass(x, bias, self.ups, self.downs, self.sigma)
 
     def _with(self, constant: Tensor | None) -> Tensor:
         return self.bias if constant is None else self.bias + constant

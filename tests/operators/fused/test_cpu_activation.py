@@ -36,7 +36,8 @@ def forward(x, bias, ups, downs, sigma):
 
 def backward(dy, x, bias, ups, downs, sigma):
     _, signs = cpu_activation.launch_forward(x, bias, ups, downs, sigma, keep=True)
-    return cpu_activation.launch_backward(dy, x, signs, ups, downs, sigma)
+    dx = cpu_activation.launch_backward(dy, x, signs, ups, downs, sigma)
+    return dx, cpu_activation.bias_gradient(dx)
 
 
 def definition(x, bias, ups, downs, dy, sigma):

@@ -54,6 +54,18 @@ def normalise(x: Tensor, norm: nn.Module, plus: Tensor | None = None) -> Tensor:
     return y
 
 
+def normalise_and_add(x: Tensor, norm: nn.BatchNorm2d, bias: Tensor) -> Tensor:
+    """norm(x) + b for a constant per channel, where `why_not_plain_batch_norm` is silent."""
+    counter: Any = norm.num_batches_tracked
+    momentum: Any = norm.momentum
+    if norm.training:
+        counter.add_(1)
+    statistics = norm.running_mean, norm.running_var
+    return F.batch_norm(
+        x, *statistics, norm.weight, norm.bias + bias, norm.training, momentum, norm.eps
+    )
+
+
 def find_statistics(x: Tensor, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor, float]:
     """μ and v of each channel, and 1/n: of the batch, which `norm` remembers, or held, and 0."""
     if not norm.training:

@@ -10,7 +10,11 @@ from torchcno.operators.activation import Activation
 from torchcno.operators.conditioning import Modulation, modulate
 from torchcno.operators.convolution import Convolution
 from torchcno.operators.fused import choice
-from torchcno.operators.fused.batch_norm import normalise, why_not_by_programs
+from torchcno.operators.fused.batch_norm import (
+    normalise,
+    normalise_and_add,
+    why_not_by_programs,
+)
 from torchcno.operators.fused.convolution import convolve, convolve_by, leave_untouched
 from torchcno.operators.fused.normalised import normalise_and_activate
 from torchcno.operators.fused.prepared import PreparedConvolution
@@ -41,11 +45,10 @@ def why_not_fused(
         return "a compiler fuses the parts on its own"
     if not isinstance(activation, Activation):
         return f"the activation is {type(activation).__name__}"
-    if not activation.dense:
-        return "the grid is too large for matrices"
-    matrices = (activation.ups, activation.downs)
-    reason = choice.why_not_in_one_pass(x, *matrices, activation.sigma, activation.local)
-    if reason is None and not choice.is_whole(x, *matrices, activation.local):
+    reason = activation.why_not_in_one_pass(x)
+    if reason is None and not choice.is_whole(
+        x, activation.ups, activation.downs, activation.local
+    ):
         reason = "planes go through the chip row by row"
     return reason or choice.why_not_plain_batch_norm(x, norm)
 
@@ -61,6 +64,8 @@ def compute(
     """Σ(norm(K x)), modulated before Σ, and `plus` where it is given."""
     if plus is not None and not (type(activation) is nn.Identity and modulation is None):
         return compute(x, convolution, norm, activation, modulation) + plus
+    if isinstance(activation, Activation) and _bias_goes_before(x, norm, activation, modulation):
+        return _with_bias_before(x, convolution, norm, activation)
     z: Tensor
     if _is_folded(x, convolution, norm, activation, modulation):
         y = convolve_by(x, *fold(convolution, norm), convolution)
@@ -69,11 +74,7 @@ def compute(
     if _activation_adds_bias(x, norm, activation, modulation):
         z = activation(convolve(x, convolution, with_bias=False), convolution.bias)
         return z
-    centred = _takes_the_mean(norm)
-    y = convolve(x, convolution, with_bias=not centred)
-    if centred:
-        y = leave_untouched(y, convolution.bias)
-        _tell(norm, convolution.bias)
+    y = _convolve_for(norm, x, convolution)
     if why_not_fused(y, norm, activation, modulation) is None:
         return normalise_and_activate(y, norm, activation)
     if why_not_by_programs(y, norm) is None:
@@ -84,12 +85,48 @@ def compute(
     return z if plus is None else z + plus
 
 
+def _convolve_for(norm: nn.Module, x: Tensor, convolution: Convolution) -> Tensor:
+    """K x as `norm` wants it, which may take any constant away."""
+    centred = _takes_the_mean(norm)
+    y = convolve(x, convolution, with_bias=not centred)
+    if centred:
+        y = leave_untouched(y, convolution.bias)
+        _tell(norm, convolution.bias)
+    return y
+
+
+def _bias_goes_before(
+    x: Tensor, norm: nn.Module, activation: Activation, modulation: Modulation | None
+) -> bool:
+    """Whether on a CPU K, or batch norm, adds the bias of Σ: each adds one of its own anyway."""
+    if x.is_cuda or modulation is not None or torch.is_autocast_enabled("cpu"):
+        return False
+    if activation.why_not_in_one_pass(x) is not None:
+        return False
+    return type(norm) is nn.Identity or choice.why_not_plain_batch_norm(x, norm) is None
+
+
+def _with_bias_before(
+    x: Tensor, convolution: Convolution, norm: nn.Module, activation: Activation
+) -> Tensor:
+    """Σ(norm(K x)), where `_bias_goes_before`."""
+    if isinstance(norm, nn.BatchNorm2d):
+        if _is_folded(x, convolution, norm, activation, None):
+            weight, constant = fold(convolution, norm)
+            y = convolve_by(x, weight, constant + activation.bias, convolution)
+        else:
+            y = normalise_and_add(_convolve_for(norm, x, convolution), norm, activation.bias)
+    else:
+        y = convolve_by(x, convolution.weight, convolution.bias + activation.bias, convolution)
+    return activation.in_one_pass(y, None)
+
+
 def _activation_adds_bias(
     x: Tensor, norm: nn.Module, activation: nn.Module, modulation: Modulation | None
 ) -> bool:
     """Whether nothing comes between K x and Σ, which adds a bias of its own as it reads its field.
 
-    On CUDA one pass over the field less; a CPU's convolution adds its bias for nothing.
+    On CUDA one pass over the field less.
     """
     parts = type(norm) is nn.Identity and isinstance(activation, Activation)
     return parts and modulation is None and x.is_cuda

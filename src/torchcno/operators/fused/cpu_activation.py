@@ -259,8 +259,8 @@ def launch_forward(
 
 def launch_backward(
     dy: Tensor, x: Tensor, signs: Tensor, ups: Sequence[Tensor], downs: Sequence[Tensor], sigma: str
-) -> tuple[Tensor, Tensor]:
-    """(dx, db); x is asked for its layout alone."""
+) -> Tensor:
+    """dx; x is asked for its layout alone."""
     (up_r, up_c), (down_r, down_c) = _both(ups), _both(downs)
     samples = _samples(x, down_c)
     groups = _groups(dy, samples)
@@ -268,8 +268,12 @@ def launch_backward(
     dx = torch.empty(shape, dtype=torch.float32)
     walk = _find_way_back(up_r, up_c, down_r, down_c)
     _run(groups, _NO_OFFSET, walk, signs.numpy(), False, sigma, dx.numpy())
-    fields = _fields(dx, x, samples)
-    return fields, fields.sum((0, *range(2, x.ndim)))
+    return _fields(dx, x, samples)
+
+
+def bias_gradient(dx: Tensor) -> Tensor:
+    """db, since b is added to x."""
+    return dx.sum((0, *range(2, dx.ndim)))
 
 
 def signs_shape(

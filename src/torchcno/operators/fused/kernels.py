@@ -82,10 +82,11 @@ def _backward(
     dy: Tensor, x: Tensor, bias: Tensor, signs: Tensor, ups: PerAxis, downs: PerAxis, sigma: str
 ) -> tuple[Tensor, Tensor]:
     if not choice.runs_on_cpu(x, sigma):
-        return _dense_backward(dy, x, bias, ups, downs, sigma)
+        return dense_backward(dy, x, bias, ups, downs, sigma)
     from torchcno.operators.fused import cpu_activation
 
-    return cpu_activation.launch_backward(dy, x, signs, ups, downs, sigma)
+    dx = cpu_activation.launch_backward(dy, x, signs, ups, downs, sigma)
+    return dx, cpu_activation.bias_gradient(dx)
 
 
 def _nothing(x: Tensor) -> Tensor:
@@ -104,7 +105,7 @@ def _differentiate(ctx: Any, dy: Tensor, _: None) -> tuple[Any, ...]:
     ups, downs = matrices[: ctx.dimension], matrices[ctx.dimension :]
     # A gradient that is to be differentiated again is made of operations that can be.
     if torch.is_grad_enabled():
-        dx, dbias = _dense_backward(dy, x, bias, ups, downs, ctx.sigma)
+        dx, dbias = dense_backward(dy, x, bias, ups, downs, ctx.sigma)
     else:
         backward = torch.ops.torchcno.filtered_activation_backward
         dx, dbias = backward(dy, x, bias, signs, ups, downs, ctx.sigma)
@@ -122,9 +123,10 @@ def dense_activation(x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigm
     return y.contiguous(memory_format=memory_format(x))
 
 
-def _dense_backward(
+def dense_backward(
     dy: Tensor, x: Tensor, bias: Tensor, ups: PerAxis, downs: PerAxis, sigma: str
 ) -> tuple[Tensor, Tensor]:
+    """(dX, db) by products with whole matrices."""
     vjp = torch.func.vjp(lambda x, bias: dense_activation(x, bias, ups, downs, sigma), x, bias)[1]
     dx, dbias = vjp(dy)
     return dx.contiguous(memory_format=memory_format(x)), dbias.contiguous()
@@ -198,7 +200,7 @@ def _forward_on_cuda(
 def _backward_on_cuda(
     dy: Tensor, x: Tensor, bias: Tensor, signs: Tensor, ups: PerAxis, downs: PerAxis, sigma: str
 ) -> tuple[Tensor, Tensor]:
-    dx, dbias = or_dense(launch_backward, _dense_backward, dy, x, bias, ups, downs, sigma)
+    dx, dbias = or_dense(launch_backward, dense_backward, dy, x, bias, ups, downs, sigma)
     return dx, dbias
 
 
@@ -384,7 +386,7 @@ def launch_backward(
     dy = dy.contiguous(memory_format=memory_format(x))
     launch = find_launch(x, ups, downs, sigma, norm, backward=True)
     if launch is None:
-        return _dense_backward(dy, x, bias, ups, downs, sigma)
+        return dense_backward(dy, x, bias, ups, downs, sigma)
     dx = torch.empty_like(x)
     # Sums of parts of planes instead of atomic additions: the same result every time.
     kinds = 1 if norm is None else 2

@@ -5,7 +5,6 @@ from torch import Tensor, nn
 
 from torchcno.operators.activation import Activation
 from torchcno.operators.convolution import Convolution
-from torchcno.operators.fused.choice import why_not_in_one_pass
 
 
 class PreparedConvolution(Convolution):
@@ -49,10 +48,7 @@ class PreparedActivation(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Σ x."""
         own = self.activation
-        filters = (own.ups, own.downs, own.sigma) if own.dense else None
-        if x.is_cuda or filters is None or why_not_in_one_pass(x, *filters, own.local):
-            y: Tensor = own(x)
-            return y
-        from torchcno.operators.fused import cpu_activation  # Numba is for a CPU alone
-
-        return cpu_activation.launch_forward(x, None, *filters)[0]
+        if own.why_not_in_one_pass(x) is None:
+            return own.in_one_pass(x, None)
+        y: Tensor = own(x)
+        return y
