@@ -64,6 +64,25 @@ def test_a_norm_that_keeps_its_statistics_makes_no_pass_in_training(beside, monk
     assert all(map(torch.equal, before, whole.buffers()))
 
 
+@pytest.mark.parametrize("norm", ["of the batch", "held", "none"])
+@pytest.mark.parametrize("boundary", ["zero", "periodic"])
+def test_on_a_cpu_what_comes_before_an_activation_adds_its_bias(boundary, norm, monkeypatch):
+    whole = block(boundary)
+    if norm == "none":
+        whole.norm = nn.Identity()
+    whole.norm.train(norm == "of the batch")
+    parts, results = copy.deepcopy(whole), []
+    for layer, way in ((parts, lambda v: by_parts(v, *parts.children())), (whole, whole)):
+        v = field().requires_grad_()
+        y = way(v)
+        gradients = torch.autograd.grad(y.square().sum(), (v, *layer.parameters()))
+        results.append([y.detach(), *gradients, *layer.buffers()])
+        monkeypatch.setattr(Activation, "forward", lambda *_: pytest.fail("a pass with a bias"))
+    largest = max(theirs.double().norm() for theirs in results[0])
+    for theirs, ours in zip(*results, strict=True):  # of a bias before a batch norm: rounding
+        assert (ours - theirs).double().norm() < 1e-5 * max(theirs.double().norm(), 0.1 * largest)
+
+
 def test_whoever_has_a_hook_in_a_part_sees_it_at_work():
     layer, seen = block(), []
     expected = layer.eval()(field())
