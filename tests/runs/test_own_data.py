@@ -363,8 +363,9 @@ def test_a_periodic_network_is_told_of_a_force_that_it_cannot_see(tmp_path):
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
             train("cno", known, val, tmp_path / name, recipe=recipe, **small, **network)
-        return any(one.category is OddData and "boundary" in str(one.message) for one in found)
+        return any(one.category is OddData and "periodic" in str(one.message) for one in found)
 
     assert warned("forced", u + 2 * force)
     assert not warned("placed", u + 2 * force, boundary="zero")
+    assert not warned("told", u + 2 * force, fourier_features=1)
     assert not warned("free", 2 * u)

@@ -2,6 +2,7 @@
 
 import tempfile
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ NETWORK = CNOConfig(
 )  # fmt: skip
 
 
+@cache
 def make(problem: Problem, first: int, count: int) -> Fields:
     generators = [Generator().manual_seed(i) for i in range(first, first + count)]
     return Fields(*problem.pairs(generators, POINTS), problem.grid(POINTS))

@@ -232,13 +232,15 @@ def build_network(config: RunConfig, folder: RunFolder) -> nn.Module:
 
 def find_place(config: RunConfig, fields: Fields | StoredFields) -> list[str]:
     """A sentence where outputs depend on the place and the network cannot tell where it is."""
-    boundary = getattr(config.architecture, "boundary", None)
-    if boundary != "periodic" or not outputs_know_places(fields[:PLACED]):
+    network = config.architecture
+    told = getattr(network, "boundary", None) != "periodic"
+    told = told or getattr(network, "fourier_features", 0) > 0
+    if told or not outputs_know_places(fields[:PLACED]):
         return []
     return [
         "outputs differ from place to place, and inputs do not: a force or a coefficient stays in "
-        "its place. A periodic network cannot tell where it is. Use boundary zero (on the command "
-        "line --model.boundary zero), or give the force as one more input channel."
+        "its place. A periodic network cannot tell where it is. Use fourier_features 1 (on the "
+        "command line --model.fourier_features 1), or give the force as one more input channel."
     ]
 
 
